@@ -1,4 +1,5 @@
-//! A workflow that waits until its own state says so; an update, whose argument has a default, changes that from outside.
+//! A workflow that waits for a condition on its own state. An update, whose argument has a default, changes the state from
+//! outside.
 //!
 //! `cargo run --example approval_ready`
 
@@ -38,9 +39,9 @@ async fn main() -> Result<(), BoxError> {
 
     let no = Ready { ready: false };
     println!("{:?}", abide.update("approval:7", SET_READY, &no).await?);
-    let look = abide.describe("approval:7").await?.ok_or("it is there")?;
-    for name in look.wait.iter().flat_map(|wait| &wait.names) {
-        println!("{}: {name}", look.liveness.name());
+    let view = abide.describe("approval:7").await?.ok_or("it is there")?;
+    for name in view.wait.iter().flat_map(|wait| &wait.names) {
+        println!("{}: {name}", view.liveness.name());
     }
     let default = abide.update_named("approval:7", "set-ready", Arguments::default());
     println!("{}", default.await?);

@@ -1,4 +1,4 @@
-//! What happens when a step fails: a retry policy for what passes, an error handler for what does not.
+//! A step that fails: a retry policy for errors that pass, an error handler for errors that do not.
 //!
 //! `cargo run --example errors`
 

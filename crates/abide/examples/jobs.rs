@@ -9,7 +9,7 @@ use abide::{Abide, BoxError, Job, Retry, millis, new_start};
 const RESIZE: Job<String, String> =
     Job::new("resize").retry(Retry::exponential(millis(5)).cap(millis(100)));
 
-/// How often the flaky service was called.
+/// The number of calls of the flaky service.
 static CALLS: AtomicU32 = AtomicU32::new(0);
 
 async fn resize(path: String) -> Result<String, BoxError> {

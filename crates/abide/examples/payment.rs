@@ -18,8 +18,9 @@ struct Payment {
     amount: u32,
 }
 
-/// What wakes it, and what changes it.
+/// Wakes it.
 const PAID: Signal<Payment> = Signal::new("payment_confirmed");
+/// Changes it while it waits.
 const MOVE: Update<String, String> = Update::new("move_to");
 
 struct Checkout;

@@ -49,9 +49,9 @@ pub(crate) async fn page(
     let mut bytes = 0;
     loop {
         // A row holds at least one event, so this many rows are enough; one more shows whether there is another page.
-        let asked = limit.saturating_sub(items.len()).saturating_add(1);
-        let rows = store.history(id, after, asked).await?;
-        let full = is_full(&rows, asked);
+        let row_limit = limit.saturating_sub(items.len()).saturating_add(1);
+        let rows = store.history(id, after, row_limit).await?;
+        let full = is_full(&rows, row_limit);
         for row in &rows {
             bytes += row.bytes();
             let entries = unpacked(row)?;

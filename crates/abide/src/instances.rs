@@ -50,12 +50,12 @@ impl Abide {
     /// ```
     pub async fn signal_all<L: Into<Result<NewCommand, Error>>>(
         &self,
-        letters: impl IntoIterator<Item = L>,
+        signals: impl IntoIterator<Item = L>,
     ) -> Result<Vec<Result<Receipt, SendError>>, Error> {
-        let letters = letters.into_iter().map(Into::into);
-        let deliveries: Vec<NewCommand> = letters.collect::<Result<_, _>>()?;
-        let targets: Vec<_> = deliveries.iter().map(|one| one.target.clone()).collect();
-        let answers = self.client().deliver(deliveries).await?.into_iter();
+        let signals = signals.into_iter().map(Into::into);
+        let commands: Vec<NewCommand> = signals.collect::<Result<_, _>>()?;
+        let targets: Vec<_> = commands.iter().map(|one| one.target.clone()).collect();
+        let answers = self.client().deliver(commands).await?.into_iter();
         let each = answers.zip(targets);
         Ok(each
             .map(|(answer, target)| receipt(answer, target))

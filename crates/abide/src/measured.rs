@@ -6,15 +6,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use abide_core::model::{
-    BarrierNumber, Cause, Child, Claimed, Command, CommandId, CommandKind, Committed, ContractId,
-    Delivered, Document, DocumentKind, EventSequence, HistoryRow, Instance, InstanceId, Json, Lane,
-    Name, NewCommand, OutboxId, Published, Refusal, Timestamp, Worker,
+    Cause, Claimed, CommandKind, Committed, Delivered, Name, NewCommand, Published, Refusal,
+    Timestamp,
 };
 use abide_kernel::{
-    Answer, Clock, CommandFilter, CommandPage, Contracts, DocumentPage, Endings, Error,
-    EventFilter, EventPage, Filter, Listener, MachinePage, Op, OutboxDepth, OutboxRow,
-    OwnTransaction, Page, QueueDepth, ReadyLane, Records, RefusedPage, Renewer, Result, Store,
-    Surroundings, Tally, Target, WaiterFilter, WaiterPage, label,
+    Answer, Clock, Error, Listener, Op, OwnTransaction, Query, QueryResult, Renewer, Result, Store,
+    label,
 };
 use futures_util::future::BoxFuture;
 use metrics::{counter, histogram};
@@ -40,6 +37,16 @@ impl Store for Measured {
         })
     }
 
+    fn read(&self, query: Query) -> BoxFuture<'_, Result<QueryResult>> {
+        Box::pin(async move {
+            let result = self.0.read(query).await;
+            if let Err(error) = &result {
+                counter!("abide_failed_reads_total", "class" => class(error)).increment(1);
+            }
+            result
+        })
+    }
+
     fn begin(&self, limit: Option<Duration>) -> BoxFuture<'_, Result<Box<dyn OwnTransaction>>> {
         self.0.begin(limit)
     }
@@ -60,175 +67,13 @@ impl Store for Measured {
         self.0.writers()
     }
 
-    fn get<'a>(&'a self, target: &'a Target) -> BoxFuture<'a, Result<Option<Instance>>> {
-        read(self.0.get(target))
-    }
-
-    fn list<'a>(
-        &'a self,
-        filter: &'a Filter,
-        before: Option<InstanceId>,
-        limit: usize,
-    ) -> BoxFuture<'a, Result<Page<Instance>>> {
-        read(self.0.list(filter, before, limit))
-    }
-
-    fn around<'a>(&'a self, ids: &'a [InstanceId]) -> BoxFuture<'a, Result<Vec<Surroundings>>> {
-        read(self.0.around(ids))
-    }
-
-    fn history(
-        &self,
-        id: InstanceId,
-        after: u32,
-        limit: usize,
-    ) -> BoxFuture<'_, Result<Vec<HistoryRow>>> {
-        read(self.0.history(id, after, limit))
-    }
-
-    fn children_page(
-        &self,
-        parent: InstanceId,
-        barrier: BarrierNumber,
-        after: Option<InstanceId>,
-    ) -> BoxFuture<'_, Result<Page<Child>>> {
-        read(self.0.children_page(parent, barrier, after))
-    }
-
-    fn endings_page<'a>(&'a self, ids: &'a [InstanceId]) -> BoxFuture<'a, Result<Endings>> {
-        read(self.0.endings_page(ids))
-    }
-
-    fn commands<'a>(
-        &'a self,
-        filter: &'a CommandFilter,
-        before: Option<CommandId>,
-        limit: usize,
-    ) -> BoxFuture<'a, Result<CommandPage>> {
-        read(self.0.commands(filter, before, limit))
-    }
-
-    fn records_page<'a>(&'a self, ids: &'a [CommandId]) -> BoxFuture<'a, Result<Records>> {
-        read(self.0.records_page(ids))
-    }
-
-    fn inbox(&self, id: InstanceId) -> BoxFuture<'_, Result<Vec<Command>>> {
-        read(self.0.inbox(id))
-    }
-
-    fn events<'a>(
-        &'a self,
-        filter: &'a EventFilter,
-        before: Option<EventSequence>,
-        limit: usize,
-    ) -> BoxFuture<'a, Result<EventPage>> {
-        read(self.0.events(filter, before, limit))
-    }
-
-    fn waiters<'a>(
-        &'a self,
-        filter: &'a WaiterFilter,
-        after: Option<(InstanceId, u32)>,
-        limit: usize,
-    ) -> BoxFuture<'a, Result<WaiterPage>> {
-        read(self.0.waiters(filter, after, limit))
-    }
-
-    fn contract(&self, id: ContractId) -> BoxFuture<'_, Result<Option<Json>>> {
-        read(self.0.contract(id))
-    }
-
-    fn contracts_page<'a>(&'a self, ids: &'a [ContractId]) -> BoxFuture<'a, Result<Contracts>> {
-        read(self.0.contracts_page(ids))
-    }
-
-    fn machines_page(
-        &self,
-        after: Option<Lane>,
-        limit: usize,
-    ) -> BoxFuture<'_, Result<MachinePage>> {
-        read(self.0.machines_page(after, limit))
-    }
-
-    fn document<'a>(
-        &'a self,
-        kind: DocumentKind,
-        name: &'a Name,
-    ) -> BoxFuture<'a, Result<Option<Document>>> {
-        read(self.0.document(kind, name))
-    }
-
-    fn documents_page(
-        &self,
-        kind: DocumentKind,
-        after: Option<Name>,
-        limit: usize,
-    ) -> BoxFuture<'_, Result<DocumentPage>> {
-        read(self.0.documents_page(kind, after, limit))
-    }
-
-    fn next_due(&self) -> BoxFuture<'_, Result<Option<Timestamp>>> {
-        read(self.0.next_due())
-    }
-
-    fn workers(&self) -> BoxFuture<'_, Result<Vec<Worker>>> {
-        read(self.0.workers())
-    }
-
-    fn depths(&self) -> BoxFuture<'_, Result<Vec<QueueDepth>>> {
-        read(self.0.depths())
-    }
-
-    fn takes_outbox(&self) -> bool {
-        self.0.takes_outbox()
-    }
-
-    fn outbox_poll(&self) -> Duration {
+    fn outbox_poll(&self) -> Option<Duration> {
         self.0.outbox_poll()
-    }
-
-    fn outbox<'a>(
-        &'a self,
-        passed_over: &'a [OutboxId],
-        limit: usize,
-    ) -> BoxFuture<'a, Result<Vec<OutboxRow>>> {
-        read(self.0.outbox(passed_over, limit))
-    }
-
-    fn refused(
-        &self,
-        before: Option<OutboxId>,
-        limit: usize,
-    ) -> BoxFuture<'_, Result<RefusedPage>> {
-        read(self.0.refused(before, limit))
-    }
-
-    fn outbox_depth(&self) -> BoxFuture<'_, Result<OutboxDepth>> {
-        read(self.0.outbox_depth())
-    }
-
-    fn ready_lanes(&self) -> BoxFuture<'_, Result<Vec<ReadyLane>>> {
-        read(self.0.ready_lanes())
-    }
-
-    fn tally(&self) -> BoxFuture<'_, Result<Tally>> {
-        read(self.0.tally())
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {
         self.0.close()
     }
-}
-
-/// Counts a read if it fails.
-fn read<'a, T: Send + 'a>(reading: BoxFuture<'a, Result<T>>) -> BoxFuture<'a, Result<T>> {
-    Box::pin(async move {
-        let answer = reading.await;
-        if let Err(error) = &answer {
-            counter!("abide_failed_reads_total", "class" => class(error)).increment(1);
-        }
-        answer
-    })
 }
 
 /// Records an attempt at a step: its duration, and `true` if it failed.
@@ -250,8 +95,8 @@ pub(crate) fn stuck() {
 
 fn measure(op: &Op, answer: &Answer, took: Duration, now: Timestamp) {
     match (op, answer) {
-        (Op::Claim(asked), Answer::Claimed(each)) if !each.is_empty() => {
-            claimed(&asked.queue, each, now);
+        (Op::Claim(request), Answer::Claimed(each)) if !each.is_empty() => {
+            claimed(&request.queue, each, now);
         }
         (_, Answer::Committed(each)) => committed(each, took),
         (Op::Deliver(sent), Answer::Delivered(each)) => delivered(sent, each, took),

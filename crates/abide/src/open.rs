@@ -199,7 +199,7 @@ impl OpenOptions {
         Abide {
             client: Client::new(Parts {
                 submit: Submit::begin(&committer, self.patience),
-                mail: Submit::begin(&committer, self.patience),
+                commands: Submit::begin(&committer, self.patience),
                 events: Submit::begin(&committer, self.patience),
                 repeatable: Repeatable::begin(&committer, self.patience),
                 patience: self.patience,
@@ -207,7 +207,7 @@ impl OpenOptions {
                 endings: Watch::begin(store.clone()),
                 answers: Watch::begin(store.clone()),
                 stored: Arc::default(),
-                looked_for_worker: AtomicI64::new(i64::MIN),
+                checked_for_worker: AtomicI64::new(i64::MIN),
                 limits: self.limits,
                 store,
             }),
@@ -217,14 +217,14 @@ impl OpenOptions {
 
 /// Returns a connection string as an error may show it: without anything that may be a password.
 fn shown(url: &str) -> String {
-    let (place, settings) = match url.split_once('?') {
-        Some((place, _)) => (place, "?…"),
+    let (location, settings) = match url.split_once('?') {
+        Some((location, _)) => (location, "?…"),
         None => (url, ""),
     };
-    let named = place.split_once("://");
+    let named = location.split_once("://");
     match named.and_then(|(scheme, rest)| Some((scheme, rest.rsplit_once('@')?.1))) {
         Some((scheme, host)) => format!("{scheme}://…@{host}{settings}"),
-        None => format!("{place}{settings}"),
+        None => format!("{location}{settings}"),
     }
 }
 
@@ -276,8 +276,13 @@ impl Abide {
     /// Returns a builder of an engine: a worker that runs the machines it has code for. There may be many engines, in
     /// this process and in others.
     pub fn engine(&self) -> EngineBuilder {
-        let (committer, mail) = (self.client.committer.clone(), self.client.mail.clone());
-        EngineBuilder::new(committer, mail, self.client.limits.clone(), Settings::new())
+        let client = &self.client;
+        EngineBuilder::new(
+            client.committer.clone(),
+            client.commands.clone(),
+            client.limits.clone(),
+            Settings::new(),
+        )
     }
 
     /// Starts an instance: `abide.start(Checkout, order).key("order:42").await?`.

@@ -16,39 +16,40 @@ pub fn fit<T: DeserializeOwned>(json: &str) -> Result<T, String> {
 pub fn field<T: DeserializeOwned>(value: &Value) -> Option<String> {
     match refused::<T>(value)?.0.into_iter().next()? {
         Leg::Field(name) => Some(name),
-        Leg::Place(_) => None,
+        Leg::Index(_) => None,
     }
 }
 
 /// The longest JSON that is parsed a second time, in bytes. As values it needs many times the memory.
-const LOOKED_AT: usize = 1 << 20;
+const REPARSED_MAX: usize = 1 << 20;
 
 /// Explains why a parser rejected JSON with that error. Parses the JSON once more, slowly, to find the path to the
 /// problem.
 pub fn why<T: DeserializeOwned>(json: &[u8], error: &serde_json::Error) -> String {
-    let slowly = match json.len() <= LOOKED_AT {
+    let slowly = match json.len() <= REPARSED_MAX {
         true => serde_json::from_slice::<Value>(json).ok(),
         false => None,
     };
     let Some(mut value) = slowly else {
         let (line, column) = (error.line(), error.column());
-        let told = in_words("", &error.to_string(), None);
-        return format!("at line {line}, column {column}: {told}");
+        let message = in_words("", &error.to_string(), None);
+        return format!("at line {line}, column {column}: {message}");
     };
     let Some((way, message)) = refused::<T>(&value) else {
         // A duplicate field: the parsed value has it only once.
         return in_words("", &error.to_string(), None);
     };
     let mut way = way.as_slice();
-    if let (Some((Leg::Field(word), before)), Some(found)) = (way.split_last(), at(&value, way)) {
-        // A string in a place where an object with one field of that name is possible too.
-        if found.as_str() == Some(word) {
+    if let (Some((Leg::Field(variant), before)), Some(found)) = (way.split_last(), at(&value, way))
+    {
+        // A string where an object with one field of that name is possible too.
+        if found.as_str() == Some(variant) {
             way = before;
         }
     }
     let found = at(&value, way).map(short);
     let known = match message.ends_with(", expected string or map") {
-        true => words::<T>(&mut value, way),
+        true => valid_strings::<T>(&mut value, way),
         false => None,
     };
     let message = match known {
@@ -61,7 +62,7 @@ pub fn why<T: DeserializeOwned>(json: &[u8], error: &serde_json::Error) -> Strin
 /// One segment of the path to a value.
 enum Leg {
     Field(String),
-    Place(usize),
+    Index(usize),
 }
 
 /// Returns the path at which a value cannot be read as a `T`, and the error there.
@@ -73,7 +74,7 @@ fn refused<T: DeserializeOwned>(value: &Value) -> Option<(Vec<Leg>, String)> {
 
 fn legs(path: &Path) -> Vec<Leg> {
     let leg = |segment: &Segment| match segment {
-        Segment::Seq { index } => Some(Leg::Place(*index)),
+        Segment::Seq { index } => Some(Leg::Index(*index)),
         Segment::Map { key } => Some(Leg::Field(key.clone())),
         Segment::Enum { variant } => Some(Leg::Field(variant.clone())),
         Segment::Unknown => None,
@@ -87,22 +88,22 @@ fn at<'v>(value: &'v Value, way: &[Leg]) -> Option<&'v Value> {
         // The string stands for an object that would have this field.
         Leg::Field(name) if value.as_str() == Some(name) => Some(value),
         Leg::Field(name) => value.get(name),
-        Leg::Place(index) => value.get(index),
+        Leg::Index(index) => value.get(index),
     })
 }
 
 /// Returns the strings that are valid at a path, taken from the error for a string that is not.
-fn words<T: DeserializeOwned>(value: &mut Value, way: &[Leg]) -> Option<String> {
-    let place = way.iter().try_fold(&mut *value, |value, leg| match leg {
+fn valid_strings<T: DeserializeOwned>(value: &mut Value, way: &[Leg]) -> Option<String> {
+    let slot = way.iter().try_fold(&mut *value, |value, leg| match leg {
         Leg::Field(name) => value.get_mut(name),
-        Leg::Place(index) => value.get_mut(index),
+        Leg::Index(index) => value.get_mut(index),
     })?;
-    *place = Value::from("\u{0}");
+    *slot = Value::from("\u{0}");
     let (_, message) = refused::<T>(value)?;
-    let (_, words) = message.split_once("`, expected ")?;
+    let (_, strings) = message.split_once("`, expected ")?;
     message
         .starts_with("unknown variant")
-        .then(|| words.to_owned())
+        .then(|| strings.to_owned())
 }
 
 /// Formats a path as it would be written in a program.
@@ -111,7 +112,7 @@ fn written(way: &[Leg]) -> String {
     for leg in way {
         // Writing to a `String` cannot fail.
         let _ = match leg {
-            Leg::Place(index) => write!(text, "[{index}]"),
+            Leg::Index(index) => write!(text, "[{index}]"),
             Leg::Field(name) if text.is_empty() => write!(text, "{name}"),
             Leg::Field(name) => write!(text, ".{name}"),
         };
@@ -151,37 +152,37 @@ pub fn quoted(text: &str) -> String {
     }
 }
 
-/// Rewords a parser's message about a place, for the person who wrote what is there.
-pub fn in_words(place: &str, message: &str, found: Option<&str>) -> String {
+/// Rewords a parser's message about the value at `path`, for the person who wrote that value.
+pub fn in_words(path: &str, message: &str, found: Option<&str>) -> String {
     let message = without_lines(message);
-    let below = |field: &str| match place {
+    let below = |field: &str| match path {
         "" => field.to_owned(),
-        place => format!("{place}.{field}"),
+        path => format!("{path}.{field}"),
     };
-    let is = |found: &str| match place {
+    let is = |found: &str| match path {
         "" => format!("it is {found}"),
-        place => format!("`{place}` is {found}"),
+        path => format!("`{path}` is {found}"),
     };
     if let Some(field) = between(message, "missing field `", "`") {
         return format!("`{}` is missing", below(field));
     }
     if let Some(field) = between(message, "duplicate field `", "`") {
-        let field = if place == field {
-            place.to_owned()
+        let field = if path == field {
+            path.to_owned()
         } else {
             below(field)
         };
         return format!("`{field}` is given twice");
     }
     if let Some((field, rest)) = split(message, "unknown field `", "`, ") {
-        let place = if place.is_empty() { field } else { place };
+        let path = if path.is_empty() { field } else { path };
         return match rest.strip_prefix("expected ") {
-            Some(known) => format!("unknown field `{place}`: expected {known}"),
-            None => format!("unknown field `{place}`: expected none"),
+            Some(known) => format!("unknown field `{path}`: expected {known}"),
+            None => format!("unknown field `{path}`: expected none"),
         };
     }
-    if let Some((word, known)) = split(message, "unknown variant `", "`, expected ") {
-        return format!("{}: expected {known}", is(&quoted(word)));
+    if let Some((variant, known)) = split(message, "unknown variant `", "`, expected ") {
+        return format!("{}: expected {known}", is(&quoted(variant)));
     }
     if let Some((_, rest)) = split(message, "invalid length ", ", expected ") {
         return format!(
@@ -196,9 +197,9 @@ pub fn in_words(place: &str, message: &str, found: Option<&str>) -> String {
             return format!("{}: expected {}", is(&met), expected(rest));
         }
     }
-    match place {
+    match path {
         "" => message.to_owned(),
-        place => format!("`{place}`: {message}"),
+        path => format!("`{path}`: {message}"),
     }
 }
 
@@ -206,8 +207,8 @@ pub fn in_words(place: &str, message: &str, found: Option<&str>) -> String {
 /// by programs.
 fn without_lines(mut message: &str) -> &str {
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    while let Some((rest, place)) = message.rsplit_once(" at line ")
-        && let Some((line, column)) = place.split_once(" column ")
+    while let Some((rest, position)) = message.rsplit_once(" at line ")
+        && let Some((line, column)) = position.split_once(" column ")
         && is_number(line)
         && is_number(column)
     {
@@ -277,24 +278,27 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_in_little_is_told_by_its_place_and_in_much_by_its_line() {
+    fn a_problem_in_short_json_is_located_by_its_path_and_in_long_json_by_its_line() {
         let order = |item: &str| format!("{{\"count\": 1,\n\"items\": [\"a\", {item}]}}");
-        let told = fit::<Order>(&order("[7]")).unwrap_err();
-        assert_eq!(told, "`items[1]` is a list: expected a string");
-        let much = format!("\"{}\", 7", "x".repeat(LOOKED_AT));
-        let told = fit::<Order>(&order(&much)).unwrap_err();
-        assert!(told.starts_with("at line 2, column "), "{told}");
-        assert!(told.ends_with(": it is 7: expected a string"), "{told}");
+        let message = fit::<Order>(&order("[7]")).unwrap_err();
+        assert_eq!(message, "`items[1]` is a list: expected a string");
+        let long = format!("\"{}\", 7", "x".repeat(REPARSED_MAX));
+        let message = fit::<Order>(&order(&long)).unwrap_err();
+        assert!(message.starts_with("at line 2, column "), "{message}");
+        assert!(
+            message.ends_with(": it is 7: expected a string"),
+            "{message}"
+        );
     }
 
     #[test]
     fn a_message_of_our_own_is_passed_on() {
-        let told = in_words(
+        let message = in_words(
             "a.b",
-            "7 is no time at line 1 column 3 at line 4 column 5",
+            "7 is not a time at line 1 column 3 at line 4 column 5",
             None,
         );
-        assert_eq!(told, "`a.b`: 7 is no time");
+        assert_eq!(message, "`a.b`: 7 is not a time");
         assert_eq!(
             in_words("", "at line 1 of the log", None),
             "at line 1 of the log"

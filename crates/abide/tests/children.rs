@@ -27,7 +27,7 @@ const STUCK: Job<u32, u32> = Job::new("stuck");
 fn doubling(engine: EngineBuilder) -> EngineBuilder {
     engine.job(DOUBLE, |n| async move {
         if n == 13 {
-            Err("13 is no number to double".into())
+            Err("13 cannot be doubled".into())
         } else {
             Ok(n * 2)
         }
@@ -45,7 +45,7 @@ fn waiting(engine: EngineBuilder, gate: &Gate) -> EngineBuilder {
     })
 }
 
-/// What a joining step sees of its children: key, status, result, error.
+/// The children as a joining step sees them: key, status, result, error.
 fn seen(ctx: &Context<Script>) -> Value {
     let children = ctx.children().iter().map(|child| {
         let result = child.result.as_ref().map(|result| result.as_str());
@@ -99,7 +99,7 @@ on_every_store! {
         let parent = lab.start(Script::any(), json!(null)).await.unwrap();
         let expected = json!([
             [null, "double", "done", "24", null],
-            [null, "double", "failed", null, "13 is no number to double"],
+            [null, "double", "failed", null, "13 cannot be doubled"],
         ]);
         assert_eq!(lab.came_to(&parent).await, expected);
         engine.shutdown().await;
@@ -160,7 +160,7 @@ on_every_store! {
 }
 
 on_every_store! {
-    async fn a_barrier_that_needs_more_than_there_are_is_refused_and_one_that_needs_none_waits_for_nobody(lab: Lab) {
+    async fn a_barrier_that_needs_more_than_there_are_is_refused_and_one_that_needs_none_does_not_wait(lab: Lab) {
         // rule 10.3
         let gate = Gate::closed();
         let engine = waiting(doubling(lab.engine()), &gate).machine(Script::new(|at, ctx| {
@@ -186,7 +186,7 @@ on_every_store! {
 }
 
 on_every_store! {
-    async fn a_barriers_deadline_wakes_the_parent_and_tells_who_is_missing(lab: Lab) {
+    async fn a_barriers_deadline_wakes_the_parent_and_shows_which_children_are_missing(lab: Lab) {
         // rule 10.3: a wake, and no failure.
         let gate = Gate::closed();
         let engine = waiting(doubling(lab.engine()), &gate).machine(Script::new(|at, ctx| match at {
@@ -231,7 +231,7 @@ on_every_store! {
         assert_eq!(lab.came_to(&parent).await, expected);
         let events = lab.events(parent.id()).await;
         assert!(matches!(events[2].what, HistoryEvent::ChildrenSpawned { count: 2, duplicates: 2, .. }), "{events:?}");
-        assert_eq!(lab.now(held.id()).await.parent, None, "it is nobody's child");
+        assert_eq!(lab.now(held.id()).await.parent, None, "it has no parent");
         engine.shutdown().await;
     }
 }
@@ -299,7 +299,7 @@ on_every_store! {
 }
 
 on_every_store! {
-    async fn children_of_other_queues_are_run_by_whoever_serves_them(lab: Lab) {
+    async fn children_of_other_queues_are_run_by_the_workers_that_serve_them(lab: Lab) {
         // rule 10.2: the end of a child in another process wakes the parent in this one.
         const FAR: Job<u32, u32> = Job::new("far").queue("far away");
         let engine = lab.engine().machine(Script::new(|at, ctx| match at {
@@ -360,7 +360,7 @@ on_every_store! {
 
 on_every_store! {
     async fn a_child_may_be_in_the_partition_of_its_parent(lab: Lab) {
-        // rule 6.3: who waits for children holds no partition.
+        // rule 6.3: an instance that waits for children holds no partition.
         let engine = lab.engine().machine(Script::new(|at, ctx| {
             let child = |n: u32| new_start(Script::any(), json!(n)).step(At::Three).partition("customer:7");
             match at {

@@ -1,4 +1,4 @@
-//! What the compiler says of the mistakes of a first program: the texts that say what to derive.
+//! The errors of the compiler for the mistakes of a first program: their texts name what to derive.
 
 #![allow(
     clippy::unwrap_used,
@@ -20,8 +20,8 @@ fn library(built: &Path) -> PathBuf {
     newest.unwrap().path()
 }
 
-/// What the compiler says of a program; none when it compiles.
-fn said(source: &str) -> Option<String> {
+/// The errors of the compiler for a program; `None` if it compiles.
+fn errors_of(source: &str) -> Option<String> {
     let test = std::env::current_exe().unwrap();
     let built = test.parent().unwrap();
     let out = tempfile::tempdir().unwrap();
@@ -47,40 +47,40 @@ fn said(source: &str) -> Option<String> {
     (!output.status.success()).then_some(text)
 }
 
-/// Checks that a program does not compile, and that each of the texts is said.
-fn says(source: &str, texts: &[&str]) {
-    let said = said(source).unwrap_or_else(|| panic!("{source} compiles"));
+/// Asserts that a program does not compile, and that each of the texts is in the errors.
+fn assert_errors(source: &str, texts: &[&str]) {
+    let errors = errors_of(source).unwrap_or_else(|| panic!("{source} compiles"));
     for text in texts {
-        assert!(said.contains(text), "{text:?} is not said:\n{said}");
+        assert!(errors.contains(text), "{text:?} is not in:\n{errors}");
     }
 }
 
 #[test]
 fn a_program_with_nothing_but_abide_compiles() {
     let program = include_str!("../examples/hello.rs");
-    assert_eq!(said(program), None);
+    assert_eq!(errors_of(program), None);
     // `Clone` and `Copy` may be derived beside `Step`.
     let steps = "#[derive(abide::Step, Clone, Copy, Debug, PartialEq)] pub enum At { Start }";
-    assert_eq!(said(steps), None);
+    assert_eq!(errors_of(steps), None);
 }
 
 #[test]
-fn a_type_that_is_not_a_message_is_told_what_to_derive() {
+fn the_error_for_a_type_that_is_not_a_message_names_the_derive() {
     let texts = [
         "`Paid` cannot be sent: it is not a message",
         "add `#[derive(abide::Message)]` to the type",
     ];
     let paid =
         "use abide::*; pub struct Paid; pub const PAID: Signal<Paid> = Signal::new(\"paid\");";
-    says(
+    assert_errors(
         &format!("{paid} pub fn f(abide: &Abide) {{ let _ = abide.signal(\"k\", PAID, &Paid); }}"),
         &texts,
     );
-    says(
+    assert_errors(
         &format!("{paid} pub fn f() {{ let _ = Messages::new().signal(PAID); }}"),
         &texts,
     );
-    says(
+    assert_errors(
         "use abide::*; pub struct Paid; pub const ASK: Update<Paid, ()> = Update::new(\"a\");\
          pub fn f(abide: &Abide) { let _ = abide.update(\"k\", ASK, &Paid); }",
         &texts,
@@ -88,14 +88,14 @@ fn a_type_that_is_not_a_message_is_told_what_to_derive() {
 }
 
 #[test]
-fn what_is_not_a_machine_is_told_how_to_become_one() {
+fn the_error_for_a_type_that_is_not_a_machine_shows_how_to_make_it_one() {
     let start = "use abide::*; pub struct Checkout; pub fn f(abide: &Abide)";
     let texts = ["#[abide::machine(steps = At)]"];
-    says(
+    assert_errors(
         &format!("{start} {{ let _ = abide.engine().machine(Checkout); }}"),
         &["`Checkout` is not a machine", texts[0]],
     );
-    says(
+    assert_errors(
         &format!("{start} {{ let _ = abide.start(Checkout, ()); }}"),
         &[
             "`Checkout` cannot be started: it is not a machine, a job or a workflow",
@@ -105,8 +105,8 @@ fn what_is_not_a_machine_is_told_how_to_become_one() {
 }
 
 #[test]
-fn steps_that_are_not_derived_are_told_so() {
-    says(
+fn the_error_for_steps_that_are_not_derived_names_the_derive() {
+    assert_errors(
         "use abide::*; pub enum At { Start } pub struct M; impl Machine for M { const NAME: &'static str = \"m\"; type Step = At; \
          type State = (); type Output = (); async fn step(&self, _: At, _: &mut Context<Self>) -> Outcome<Self> { done(()) } }",
         &[
@@ -117,13 +117,13 @@ fn steps_that_are_not_derived_are_told_so() {
 }
 
 #[test]
-fn a_message_that_cannot_be_derived_is_told_why() {
-    says(
+fn the_error_for_a_message_that_cannot_be_derived_gives_the_reason() {
+    assert_errors(
         "#[derive(abide::Message)] pub struct Paid<T> { pub amount: T }",
         &["a message cannot be generic: remove the parameters"],
     );
     // The field is what the compiler points at.
-    says(
+    assert_errors(
         "pub struct Euro; #[derive(abide::Message)] pub struct Paid { pub amount: Euro }",
         &["pub amount: Euro", "`Euro"],
     );

@@ -1,4 +1,4 @@
-//! Every example runs and says what it should, on every store.
+//! Every example runs and prints the expected output, on every store.
 #![cfg(any(feature = "sqlite", feature = "postgres"))]
 #![allow(
     clippy::unwrap_used,
@@ -22,13 +22,13 @@ fn built(example: &str) -> PathBuf {
     profile.join("examples").join(example)
 }
 
-/// Where an example runs: in an empty directory, on a store of its own.
-struct Place {
+/// The environment of an example: an empty directory and its own store.
+struct Sandbox {
     store: String,
     directory: TempDir,
 }
 
-impl Place {
+impl Sandbox {
     fn memory() -> Self {
         Self::on("memory:".to_owned())
     }
@@ -60,13 +60,13 @@ impl Place {
         started.unwrap_or_else(|error| panic!("{} does not run: {error}", built.display()))
     }
 
-    /// Runs an example; what it printed.
+    /// Runs an example. Returns its output.
     fn run(&self, example: &str) -> String {
         let printed = ended(self.start(example, &[]));
         printed.unwrap_or_else(|complained| panic!("{example} failed: {complained}"))
     }
 
-    /// Runs an example, and a second process of it with arguments until what that prints will do; what both printed.
+    /// Runs an example, and a second process of it with arguments until that prints the right output. Returns both outputs.
     fn run_two(
         &self,
         example: &str,
@@ -86,7 +86,7 @@ impl Place {
     }
 }
 
-/// What an example printed that ended well; else what it complained of.
+/// The output of an example that succeeded; otherwise its errors.
 fn ended(process: Child) -> Result<String, String> {
     let output = process.wait_with_output().unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
@@ -98,59 +98,59 @@ fn ended(process: Child) -> Result<String, String> {
 
 /// Makes three tests of one: on the store in memory, on SQLite, and on PostgreSQL.
 macro_rules! on_every_store {
-    (fn $name:ident($place:ident: Place) $body:block) => {
+    (fn $name:ident($sandbox:ident: Sandbox) $body:block) => {
         mod $name {
             use super::*;
 
-            fn test($place: Place) $body
+            fn test($sandbox: Sandbox) $body
 
             #[test]
             fn memory() {
-                test(Place::memory());
+                test(Sandbox::memory());
             }
 
             #[cfg(feature = "sqlite")]
             #[test]
             fn sqlite() {
-                test(Place::sqlite());
+                test(Sandbox::sqlite());
             }
 
             #[cfg(feature = "postgres")]
             #[test]
             fn postgres() {
-                test(Place::postgres());
+                test(Sandbox::postgres());
             }
         }
     };
 }
 
 /// Makes two tests of one, whose processes share a database: on SQLite and on PostgreSQL. The function that it is given
-/// makes another place on a store of the same kind.
+/// makes another sandbox on a store of the same kind.
 macro_rules! on_both_databases {
-    (fn $name:ident($place:ident: fn() -> Place) $body:block) => {
+    (fn $name:ident($sandbox:ident: fn() -> Sandbox) $body:block) => {
         mod $name {
             use super::*;
 
-            fn test($place: fn() -> Place) $body
+            fn test($sandbox: fn() -> Sandbox) $body
 
             #[cfg(feature = "sqlite")]
             #[test]
             fn sqlite() {
-                test(Place::sqlite);
+                test(Sandbox::sqlite);
             }
 
             #[cfg(feature = "postgres")]
             #[test]
             fn postgres() {
-                test(Place::postgres);
+                test(Sandbox::postgres);
             }
         }
     };
 }
 
 on_every_store! {
-    fn first(place: Place) {
-        let printed = place.run("first");
+    fn first(sandbox: Sandbox) {
+        let printed = sandbox.run("first");
         let lines: Vec<&str> = printed.lines().collect();
         let expected = ["charge", "pack", "ship", "kettle shipped, 100 paid"]
             .map(|what| format!("instance 1: {what}"));
@@ -160,33 +160,33 @@ on_every_store! {
 
 #[test]
 fn first_refuses_a_connection_string_that_is_none() {
-    let refused = ended(Place::on("mysql://orders".to_owned()).start("first", &[]));
+    let refused = ended(Sandbox::on("mysql://orders".to_owned()).start("first", &[]));
     let complained = refused.unwrap_err();
     assert!(complained.contains("mysql://orders"), "{complained}");
 }
 
 on_both_databases! {
-    fn hello_is_stopped_run_again_and_paid_by_another_process(new_place: fn() -> Place) {
-        // The program of the README, as it says: stop it with ctrl-c, run it again.
-        let place = new_place();
+    fn hello_is_stopped_run_again_and_paid_by_another_process(new_sandbox: fn() -> Sandbox) {
+        // The program of the README, as described there: stop it with ctrl-c, run it again.
+        let sandbox = new_sandbox();
         let waits = |process: &mut Child| {
-            let mut said = String::new();
+            let mut line = String::new();
             let output = process.stdout.as_mut().unwrap();
-            BufReader::new(output).read_line(&mut said).unwrap();
-            assert_eq!(said, "order 1 waits for its payment\n");
+            BufReader::new(output).read_line(&mut line).unwrap();
+            assert_eq!(line, "order 1 waits for its payment\n");
         };
-        let mut first = place.start("hello", &[]);
+        let mut first = sandbox.start("hello", &[]);
         waits(&mut first);
         first.kill().unwrap();
         first.wait().unwrap();
-        let mut second = place.start("hello", &[]);
+        let mut second = sandbox.start("hello", &[]);
         waits(&mut second);
-        assert_eq!(ended(place.start("hello", &["pay"])).unwrap(), "");
+        assert_eq!(ended(sandbox.start("hello", &["pay"])).unwrap(), "");
         assert_eq!(ended(second).unwrap(), "kettle shipped, 100 paid\n");
         // Sent twice, it counts once: the second is answered as the first was.
-        assert_eq!(ended(place.start("hello", &["pay"])).unwrap(), "");
+        assert_eq!(ended(sandbox.start("hello", &["pay"])).unwrap(), "");
         // A payment for nothing is an error that names the key, and says what to do.
-        let unpaid = ended(new_place().start("hello", &["pay"])).unwrap_err();
+        let unpaid = ended(new_sandbox().start("hello", &["pay"])).unwrap_err();
         assert!(
             unpaid.starts_with("Error: no instance with the id or key \"order:42\": start it first"),
             "{unpaid}"
@@ -195,8 +195,8 @@ on_both_databases! {
 }
 
 on_every_store! {
-    fn jobs(place: Place) {
-        let printed = place.run("jobs");
+    fn jobs(sandbox: Sandbox) {
+        let printed = sandbox.run("jobs");
         assert!(
             printed.starts_with("kettle.small.png\n1000 more, in "),
             "{printed}"
@@ -205,14 +205,14 @@ on_every_store! {
 }
 
 on_every_store! {
-    fn children(place: Place) {
-        assert_eq!(place.run("children"), "500 words\n");
+    fn children(sandbox: Sandbox) {
+        assert_eq!(sandbox.run("children"), "500 words\n");
     }
 }
 
 on_every_store! {
-    fn errors(place: Place) {
-        let printed = place.run("errors");
+    fn errors(sandbox: Sandbox) {
+        let printed = sandbox.run("errors");
         assert!(
             printed.contains("attempt 2: the card is declined\nnot paid, and sorry\n"),
             "{printed}"
@@ -225,8 +225,8 @@ on_every_store! {
 }
 
 on_every_store! {
-    fn payment(place: Place) {
-        let printed = place.run("payment");
+    fn payment(sandbox: Sandbox) {
+        let printed = sandbox.run("payment");
         let lines: Vec<&str> = printed.lines().collect();
         assert_eq!(lines[0], "it was to go to the old house");
         assert!(
@@ -239,18 +239,18 @@ on_every_store! {
             "{printed}"
         );
         assert_eq!(lines[4], "kettle shipped to the new house, 100 paid");
-        let told: Vec<&str> = lines[5..].iter().map(|line| line[4..].trim()).collect();
-        assert_eq!(told.first(), Some(&"started"), "{printed}");
+        let kinds: Vec<&str> = lines[5..].iter().map(|line| line[4..].trim()).collect();
+        assert_eq!(kinds.first(), Some(&"started"), "{printed}");
         for kind in ["update_completed", "signal_received", "signal_applied"] {
-            assert!(told.contains(&kind), "{printed}");
+            assert!(kinds.contains(&kind), "{printed}");
         }
-        assert_eq!(told.last(), Some(&"done"), "{printed}");
+        assert_eq!(kinds.last(), Some(&"done"), "{printed}");
     }
 }
 
 on_every_store! {
-    fn trip(place: Place) {
-        let printed = place.run("trip");
+    fn trip(sandbox: Sandbox) {
+        let printed = sandbox.run("trip");
         let undone =
             "  cancelled the hotel to Atlantis\n  cancelled the flight to Atlantis\n  not done: ";
         assert!(
@@ -265,37 +265,37 @@ on_every_store! {
 }
 
 on_every_store! {
-    fn ship_order(place: Place) {
-        assert_eq!(place.run("ship_order"), "{\"paid\":100}\n");
+    fn ship_order(sandbox: Sandbox) {
+        assert_eq!(sandbox.run("ship_order"), "{\"paid\":100}\n");
     }
 }
 
 on_every_store! {
-    fn collect_pack(place: Place) {
-        assert_eq!(place.run("collect_pack"), "42\n");
+    fn collect_pack(sandbox: Sandbox) {
+        assert_eq!(sandbox.run("collect_pack"), "42\n");
     }
 }
 
 #[test]
 fn decide_by_deadline() {
     // It runs on the test kit, which is in memory.
-    let printed = Place::memory().run("decide_by_deadline");
+    let printed = Sandbox::memory().run("decide_by_deadline");
     let expected = "shipped\nErr(\"instance 2 failed: payment never came\")\n";
     assert_eq!(printed, expected);
 }
 
 on_every_store! {
-    fn approval_ready(place: Place) {
+    fn approval_ready(sandbox: Sandbox) {
         let expected =
             "Ready { ready: false }\nwaiting_for_condition: approval.ready\n{\"ready\":true}\n";
-        assert_eq!(place.run("approval_ready"), expected);
+        assert_eq!(sandbox.run("approval_ready"), expected);
     }
 }
 
 on_both_databases! {
-    fn order_approval_is_approved_from_another_process(new_place: fn() -> Place) {
+    fn order_approval_is_approved_from_another_process(new_sandbox: fn() -> Sandbox) {
         // A signal to a key that is not there yet is refused, and the process that sent it fails.
-        let (waits, approves) = new_place().run_two("order_approval", &["Taylor"], |_| true);
+        let (waits, approves) = new_sandbox().run_two("order_approval", &["Taylor"], |_| true);
         // The number is not the first after such a refusal.
         assert!(
             approves.starts_with("signal_received, command "),
@@ -309,10 +309,10 @@ on_both_databases! {
 }
 
 on_both_databases! {
-    fn webhook_handler_goes_on_when_another_process_publishes(new_place: fn() -> Place) {
+    fn webhook_handler_goes_on_when_another_process_publishes(new_sandbox: fn() -> Sandbox) {
         // An event that was published before the graph waits for it does not count.
         let is_matched = |printed: &str| printed == "1 waited for it\n";
-        let (handles, _) = new_place().run_two("webhook_handler", &["99.99"], is_matched);
+        let (handles, _) = new_sandbox().run_two("webhook_handler", &["99.99"], is_matched);
         assert_eq!(handles, "{\"fulfill\":99.99}\n");
     }
 }

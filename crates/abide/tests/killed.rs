@@ -1,6 +1,6 @@
 //! Worker processes that are killed with `kill -9` while they work, again and again.
 //!
-//! Not a test of the usual harness: this program is the test, and, when an environment variable says so, one of the
+//! Not a test of the usual harness: this program is the test, and, if an environment variable is set, one of the
 //! workers that the test starts and kills.
 
 #![allow(
@@ -30,11 +30,11 @@ use abide::{done, millis, new_start, next};
 use common::processes::{self, Test, Worker};
 use common::{Lab, eventually};
 
-/// How many instances a test runs.
+/// The number of instances that a test runs.
 const INSTANCES: usize = 1_000;
-/// How often it kills a worker.
+/// The number of times that it kills a worker.
 const KILLS: usize = 6;
-/// How long all of it may take.
+/// The maximum time for all of it.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Ten steps, each of which adds its name to the state.
@@ -56,7 +56,7 @@ enum Leg {
 
 impl Machine for Relay {
     const NAME: &'static str = "relay";
-    // Workers are killed all the time: that is no fault of its steps.
+    // Workers are killed all the time: its steps are not at fault.
     const MAX_DEATHS: u32 = 0;
     type Step = Leg;
     type State = Vec<String>;
@@ -118,11 +118,11 @@ async fn postgres() {
     let mut workers = [start("a0"), start("b0")];
     for kill in 1..=KILLS {
         left(&lab, INSTANCES - kill * INSTANCES / (KILLS + 2)).await;
-        let (at, letter) = if kill % 2 == 0 { (0, 'a') } else { (1, 'b') };
+        let (at, prefix) = if kill % 2 == 0 { (0, 'a') } else { (1, 'b') };
         workers[at].kill();
         // Half of them come back under their old name, the others as strangers.
         let name = if kill % 4 < 2 { 0 } else { kill };
-        workers[at] = start(&format!("{letter}{name}"));
+        workers[at] = start(&format!("{prefix}{name}"));
     }
     left(&lab, 0).await;
     workers.into_iter().for_each(Worker::stop);

@@ -1,6 +1,6 @@
 //! Worker processes that are killed with `kill -9` while they take requests of the outbox, again and again.
 //!
-//! Not a test of the usual harness: this program is the test, and, when an environment variable says so, one of the
+//! Not a test of the usual harness: this program is the test, and, if an environment variable is set, one of the
 //! workers that the test starts and kills.
 
 #![allow(
@@ -31,7 +31,7 @@ use std::time::Duration;
 
 use common::processes::{self, Test};
 
-/// How long a test may take.
+/// The maximum time of a test.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 const TESTS: &[Test] = &[
@@ -63,15 +63,15 @@ mod taking {
     use crate::common::processes::Worker;
     use crate::common::{Lab, eventually};
 
-    /// How often a test kills a worker.
+    /// The number of times that a test kills a worker.
     const KILLS: usize = 8;
-    /// How many callers insert at the same time.
+    /// The number of callers that insert at the same time.
     const CALLERS: usize = 2;
-    /// How many transactions each of them commits, one after the other.
+    /// The number of transactions that each of them commits, one after the other.
     const TRANSACTIONS: usize = 30;
-    /// How many signals, and how many starts, are in each of them.
+    /// The number of signals, and of starts, in each of them.
     const EACH: usize = 150;
-    /// What all of them insert, with the start of the instance that gets a caller's signals.
+    /// The number of requests that all of them insert, with the start of the instance that gets a caller's signals.
     const REQUESTS: usize = CALLERS * (1 + TRANSACTIONS * EACH * 2);
     /// The most memory that a worker may have needed, in kilobytes: a page of requests, not all of them.
     const RESIDENT_MAX: u64 = 200_000;
@@ -94,7 +94,7 @@ mod taking {
         audit(&lab).await;
     }
 
-    /// Two workers: the survivor goes on at once, for who dies holds the lock of the outbox no longer.
+    /// Two workers: the survivor goes on at once, because a worker that died no longer holds the lock of the outbox.
     pub async fn postgres() {
         // rules 1.1, 17.3
         let lab = Lab::postgres().await;
@@ -130,11 +130,11 @@ mod taking {
                 let first = json!({"start": {"machine": "script", "key": key(number), "state": 0}});
                 caller.insert(&first.to_string()).await;
                 for transaction in 0..TRANSACTIONS {
-                    let places = transaction * EACH..(transaction + 1) * EACH;
-                    let requests = places.flat_map(|place| {
-                        let state = json!([number, place]);
+                    let indices = transaction * EACH..(transaction + 1) * EACH;
+                    let requests = indices.flat_map(|index| {
+                        let state = json!([number, index]);
                         [
-                            json!({"signal": {"target": key(number), "name": "paid", "payload": place}}),
+                            json!({"signal": {"target": key(number), "name": "paid", "payload": index}}),
                             json!({"start": {"machine": "script", "state": state}}),
                         ]
                     });
@@ -180,13 +180,13 @@ mod taking {
 
     /// Every request was carried out once, and those of each caller in the order in which it committed them.
     async fn audit(lab: &Lab) {
-        let expected: Vec<Value> = (0..TRANSACTIONS * EACH).map(|place| json!(place)).collect();
+        let expected: Vec<Value> = (0..TRANSACTIONS * EACH).map(|index| json!(index)).collect();
         let states = started(lab).await;
         for number in 0..CALLERS {
             assert_eq!(signalled(lab, &key(number)).await, expected, "signals");
             let whose = |state: &&Value| state[0] == json!(number);
-            let places = states.iter().filter(whose).map(|state| state[1].clone());
-            assert_eq!(places.collect::<Vec<_>>(), expected, "starts");
+            let indices = states.iter().filter(whose).map(|state| state[1].clone());
+            assert_eq!(indices.collect::<Vec<_>>(), expected, "starts");
         }
         assert_eq!(states.len(), CALLERS * (1 + TRANSACTIONS * EACH));
     }

@@ -1,4 +1,4 @@
-//! The test kit: time that is moved by hand, workers that die where they are told to, and assertions that explain.
+//! The test kit: time that is moved by hand, workers that die on request, and assertions that explain.
 
 #![allow(
     clippy::unwrap_used,
@@ -153,7 +153,7 @@ async fn a_worker_that_dies_before_the_commit_runs_the_step_again() {
     assert!(kit.worker_is_dead().await);
     kit.assert_status(&order, Status::Executing).await;
     kit.assert_at(&order, At::Two).await;
-    // While it is dead nothing happens, whatever is asked for.
+    // While it is dead nothing happens, whatever is requested.
     kit.advance(days(1)).await;
     start(&kit, json!(null)).await;
     kit.settle().await;
@@ -183,7 +183,7 @@ async fn a_worker_that_dies_after_the_commit_does_not_run_the_step_again() {
 }
 
 #[tokio::test]
-async fn a_worker_dies_once_for_each_time_it_is_told_to() {
+async fn a_worker_dies_once_for_each_call_that_kills_it() {
     let log = Log::new();
     let kit = kit(noting(&log)).await;
     kit.kill_worker_before_commit(At::One);
@@ -205,7 +205,7 @@ async fn a_worker_dies_once_for_each_time_it_is_told_to() {
 
 #[tokio::test]
 async fn a_step_that_kills_every_worker_fails_its_instance() {
-    // rule 5.7: the error handler is not asked.
+    // rule 5.7: the error handler is not called.
     let log = Log::new();
     let kit = kit(noting(&log)).await;
     for _ in 0..5 {
@@ -315,8 +315,8 @@ async fn a_worker_that_lives_can_be_restarted_too() {
     assert_eq!(log.len(), 3);
 }
 
-/// What an assertion says when it fails.
-async fn says(assertion: impl Future<Output = ()>) -> String {
+/// The message of an assertion that fails.
+async fn message_of(assertion: impl Future<Output = ()>) -> String {
     let failed = AssertUnwindSafe(assertion).catch_unwind().await;
     let payload = failed.expect_err("the assertion should have failed");
     let text = payload.downcast_ref::<String>().cloned();
@@ -352,9 +352,9 @@ async fn an_assertion_that_fails_says_what_the_instance_waits_for() {
     let elsewhere = kit.start(ELSEWHERE, 3).await.unwrap();
     kit.settle().await;
     let null = json!(null);
-    for (said, parts) in [
+    for (message, parts) in [
         (
-            says(kit.assert_done(&sleeps, &null)).await,
+            message_of(kit.assert_done(&sleeps, &null)).await,
             &[
                 "expected it to be done",
                 "(order:7) of script version 1 is scheduled",
@@ -363,38 +363,38 @@ async fn an_assertion_that_fails_says_what_the_instance_waits_for() {
             ][..],
         ),
         (
-            says(kit.assert_done(&fails, &null)).await,
+            message_of(kit.assert_done(&fails, &null)).await,
             &["is failed: in step one, of: no tea"],
         ),
         (
-            says(kit.assert_done(&ends, &null)).await,
+            message_of(kit.assert_done(&ends, &null)).await,
             &["its result is \"tea\""],
         ),
         (
-            says(kit.assert_failed(&ends, "x")).await,
+            message_of(kit.assert_failed(&ends, "x")).await,
             &["expected it to be failed", "is done: its result is \"tea\""],
         ),
         (
-            says(kit.assert_failed(&fails, "coffee")).await,
+            message_of(kit.assert_failed(&fails, "coffee")).await,
             &["an error with \"coffee\" in it", "no tea"],
         ),
         (
-            says(kit.assert_at(&ends, At::Two)).await,
+            message_of(kit.assert_at(&ends, At::Two)).await,
             &["expected it to be at step two", "is done"],
         ),
         (
-            says(kit.assert_at(&sleeps, At::Three)).await,
+            message_of(kit.assert_at(&sleeps, At::Three)).await,
             &["at step three", "step two is due at"],
         ),
         (
-            says(kit.assert_done(&spawns, &null)).await,
+            message_of(kit.assert_done(&spawns, &null)).await,
             &[
                 "awaiting_children",
                 "step two waits for its children, 2 of which have not ended",
             ],
         ),
         (
-            says(kit.assert_done(&elsewhere, &1)).await,
+            message_of(kit.assert_done(&elsewhere, &1)).await,
             &[
                 "is runnable",
                 "a worker that has code for it and serves queue far; there is none",
@@ -402,8 +402,8 @@ async fn an_assertion_that_fails_says_what_the_instance_waits_for() {
         ),
     ] {
         assert!(
-            parts.iter().all(|part| said.contains(part)),
-            "{said:?} should contain {parts:?}"
+            parts.iter().all(|part| message.contains(part)),
+            "{message:?} should contain {parts:?}"
         );
     }
 }
@@ -424,20 +424,20 @@ async fn an_assertion_tells_of_partitions_dead_workers_and_tests_that_have_not_s
         .unwrap();
     kit.settle().await;
     let null = json!(null);
-    let said = says(kit.assert_done(&first, &null)).await;
+    let message = message_of(kit.assert_done(&first, &null)).await;
     assert!(
-        said.contains("a worker runs step one, or has died while it did"),
-        "{said}"
+        message.contains("a worker runs step one, or has died while it did"),
+        "{message}"
     );
-    let said = says(kit.assert_done(&second, &null)).await;
+    let message = message_of(kit.assert_done(&second, &null)).await;
     assert!(
-        said.contains("step one waits for its turn in its partition"),
-        "{said}"
+        message.contains("step one waits for its turn in its partition"),
+        "{message}"
     );
     let third = start(&kit, json!(3)).await;
-    let said = says(kit.assert_done(&third, &null)).await;
+    let message = message_of(kit.assert_done(&third, &null)).await;
     assert!(
-        said.contains("waits for a worker to be free; has the test settled?"),
-        "{said}"
+        message.contains("waits for a worker to be free; has the test settled?"),
+        "{message}"
     );
 }

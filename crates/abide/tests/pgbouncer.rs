@@ -152,9 +152,9 @@ async fn signals_updates_and_what_is_held_pass_through_pgbouncer() {
         assert_eq!(two.update(&key, ADD, &7).await.unwrap(), 7);
         assert_eq!(one.update(&key, ADD, &3).await.unwrap(), 10);
     }
-    let letters =
+    let signals =
         (0..100).map(|n| new_signal(format!("order:{n}"), PAID, &n).dedup(format!("p{n}")));
-    let sent = two.signal_all(letters).await.unwrap();
+    let sent = two.signal_all(signals).await.unwrap();
     assert!(sent.iter().all(Result::is_ok));
     assert!(
         one.signal("order:0", PAID, &0)

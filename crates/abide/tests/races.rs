@@ -21,16 +21,16 @@ use common::Lab;
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
-/// How many race at once.
+/// The number of instances that race at once.
 const RACERS: usize = 100;
-/// How often each of them does: ten thousand races on each store.
+/// The number of races of each: ten thousand races on each store.
 const ROUNDS: usize = 100;
-/// How long a wait lasts. The signal is sent at any moment from the opening of the wait to twice that.
+/// The duration of a wait. The signal is sent at any moment from the opening of the wait to twice that.
 const TIMEOUT: Duration = millis(8);
 
 const OVER: Signal<()> = Signal::new("over");
 
-/// What one instance has seen: whether it was a deadline that ended each wait.
+/// The waits of one instance: `true` for each that a deadline ended.
 #[derive(Clone, Default, Serialize, Deserialize)]
 struct Seen(Vec<bool>);
 
@@ -44,7 +44,7 @@ enum Leg {
 /// Waits for a signal of a name of its own, again and again, each time with a deadline.
 #[derive(Clone)]
 struct Racer {
-    /// Told of each wait just before it opens.
+    /// Notified of each wait just before it opens.
     opens: mpsc::UnboundedSender<(InstanceId, usize)>,
 }
 

@@ -33,17 +33,17 @@ use abide::{Signal, Status, Step, done, millis, new_start, next};
 use common::Lab;
 use common::processes::{self, Test, Worker};
 
-/// How many instances there are, and how often each of them waits.
+/// The number of instances, and of waits of each.
 const INSTANCES: usize = 200;
 const WAITS: usize = 100;
-/// How many send at the same time, and how many signals go in one call.
+/// The number of concurrent senders, and of signals in one call.
 const SENDERS: usize = 16;
 const IN_A_CALL: usize = 25;
-/// How many waits a sender is ahead at most: some of the signals wake, and some are there before they are waited for.
+/// The maximum number of waits that a sender is ahead: some of the signals wake, and some are there before they are waited for.
 const AHEAD: usize = 20;
 /// The worker that lives throughout.
 const STEADY: &str = "steady";
-/// How long all of it may take.
+/// The maximum time for all of it.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 /// Waits for one signal after the other, each with a name of its own.
@@ -61,7 +61,7 @@ fn name(wait: usize) -> String {
 
 impl Machine for Listener {
     const NAME: &'static str = "listener";
-    // Workers are killed all the time: that is no fault of its steps.
+    // Workers are killed all the time: its steps are not at fault.
     const MAX_DEATHS: u32 = 0;
     type Step = At;
     type State = Vec<u64>;
@@ -92,8 +92,8 @@ impl Machine for Listener {
 fn main() -> ExitCode {
     processes::main(TESTS, PATIENCE, |engine, name| {
         // Most of the work goes to the one that dies.
-        let places = if name == STEADY { 8 } else { INSTANCES };
-        engine.machine(Listener).queue("default", places)
+        let slots = if name == STEADY { 8 } else { INSTANCES };
+        engine.machine(Listener).queue("default", slots)
     })
 }
 
@@ -110,7 +110,7 @@ const TESTS: &[Test] = &[
     },
 ];
 
-/// What the signal for a wait of an instance is sent with.
+/// The argument of the signal for a wait of an instance.
 fn value(instance: usize, wait: usize) -> u64 {
     (instance * WAITS + wait) as u64
 }
@@ -153,7 +153,7 @@ async fn storm(lab: Lab) {
     );
 }
 
-/// One worker lives throughout; the other is killed and started again until all is over. How often it was.
+/// One worker lives throughout; the other is killed and started again until all is over. Returns the number of kills.
 async fn kill_again_and_again(url: String, over: Arc<AtomicBool>) -> usize {
     let lease = Duration::from_secs(1);
     let steady = Worker::start(&url, STEADY, Duration::from_secs(30));
@@ -173,31 +173,31 @@ async fn kill_again_and_again(url: String, over: Arc<AtomicBool>) -> usize {
     kills
 }
 
-/// Sends its share of the signals, some of them twice; how many.
+/// Sends its share of the signals, some of them twice. Returns the number of those.
 async fn send(lab: Lab, sender: usize) -> usize {
     let mut again = 0;
     // Each sender has waits of its own, of every instance.
     for wait in (sender..WAITS).step_by(SENDERS) {
         let instances: Vec<usize> = (0..INSTANCES).collect();
         for some in instances.chunks(IN_A_CALL) {
-            let letters = |some: &[usize]| {
-                let letter = |n: &usize| {
-                    let letter = letter(*n, wait);
-                    letter
+            let signals = |some: &[usize]| {
+                let signal = |n: &usize| {
+                    let signal = signal_of(*n, wait);
+                    signal
                         .dedup(format!("{n}-{wait}"))
                         .source(format!("sender {sender}"))
                 };
-                some.iter().map(letter).collect::<Vec<_>>()
+                some.iter().map(signal).collect::<Vec<_>>()
             };
             keep_pace(&lab, some[0], wait).await;
-            let first = lab.signal_all(letters(some)).await.unwrap();
+            let first = lab.signal_all(signals(some)).await.unwrap();
             assert!(first.iter().all(|one| !one.as_ref().unwrap().duplicate));
             let twice: Vec<usize> = some
                 .iter()
                 .copied()
                 .filter(|n| (n + wait) % 5 == 0)
                 .collect();
-            let second = lab.signal_all(letters(&twice)).await.unwrap();
+            let second = lab.signal_all(signals(&twice)).await.unwrap();
             assert!(second.iter().all(|one| one.as_ref().unwrap().duplicate));
             again += twice.len();
         }
@@ -215,7 +215,7 @@ async fn keep_pace(lab: &Lab, instance: usize, wait: usize) {
     }
 }
 
-fn letter(instance: usize, wait: usize) -> abide::SignalBuilder {
+fn signal_of(instance: usize, wait: usize) -> abide::SignalBuilder {
     // A signal's name lives as long as the program; there are a hundred of them.
     static SIGNALS: LazyLock<Vec<Signal<u64>>> = LazyLock::new(|| {
         (0..WAITS)
@@ -243,18 +243,18 @@ async fn audit(lab: &Lab, ids: &[InstanceId]) -> usize {
         let taken: Vec<u64> = row.result.unwrap().to().unwrap();
         assert!(taken.into_iter().eq((0..WAITS).map(|wait| value(n, wait))));
         assert_eq!((row.inbox.signals, row.inbox.sequence.0), (0, WAITS as i64));
-        let mut told = 0;
+        let mut count = 0;
         for entry in lab.events(*id).await {
             match entry.what {
                 HistoryEvent::SignalApplied { command_id, .. } => {
                     assert!(applied.insert(command_id), "{command_id} was applied twice");
-                    told += 1;
+                    count += 1;
                 }
                 HistoryEvent::Reclaimed { .. } => reclaimed += 1,
                 _ => {}
             }
         }
-        assert_eq!(told, WAITS);
+        assert_eq!(count, WAITS);
     }
     for (status, expected) in [
         (CommandStatus::Applied, INSTANCES * WAITS),

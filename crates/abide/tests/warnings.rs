@@ -1,4 +1,4 @@
-//! What an engine and a call warn of: work that no worker can run, and a second process on one file.
+//! Warnings of an engine and of a call: work that no worker can run, and a second process on one file.
 
 #![allow(clippy::unwrap_used, clippy::panic, missing_docs, reason = "tests")]
 
@@ -26,7 +26,7 @@ impl Log {
         (log.clone(), tracing::subscriber::set_default(log))
     }
 
-    /// How many warnings have that in them.
+    /// The number of warnings that contain that text.
     fn count(&self, text: &str) -> usize {
         let lines = self.0.lock().unwrap();
         lines.iter().filter(|line| line.contains(text)).count()
@@ -79,7 +79,7 @@ async fn engine() -> Result<(ManualClock, Abide, Engine), BoxError> {
     Ok((clock, abide, engine))
 }
 
-/// Lets ten seconds pass, and whoever looks then look.
+/// Lets ten seconds pass, and the tasks that check then run.
 async fn pass_time(clock: &ManualClock) {
     clock.advance(secs(10));
     tokio::time::sleep(millis(1)).await;
@@ -93,7 +93,7 @@ async fn until_warned(clock: &ManualClock, log: &Log, text: &str) {
             return;
         }
     }
-    panic!("{text:?} is not said: {:?}", log.0.lock().unwrap());
+    panic!("{text:?} is not logged: {:?}", log.0.lock().unwrap());
 }
 
 #[tokio::test]
@@ -120,7 +120,7 @@ async fn work_that_no_worker_can_run_is_warned_of_once() -> Result<(), BoxError>
 }
 
 #[tokio::test]
-async fn who_waits_for_what_no_worker_can_run_is_warned() -> Result<(), BoxError> {
+async fn a_caller_that_waits_for_work_that_no_worker_can_run_is_warned() -> Result<(), BoxError> {
     let (log, _guard) = Log::begin();
     let (clock, abide, engine) = engine().await?;
     let forgotten = abide.start(FORGOTTEN, 1).await?;
@@ -147,7 +147,7 @@ async fn a_second_process_with_workers_on_one_file_is_warned_of() -> Result<(), 
     let first = Abide::open(&url).await?;
     // Any number of engines of one process.
     let engines = [engine(&first).await?, engine(&first).await?];
-    // A store without workers is no matter.
+    // A store without workers is fine.
     let second = Abide::open(&url).await?;
     second.start(KNOWN, 1).await?.result().await?;
     assert_eq!(log.count(text), 0);

@@ -22,7 +22,7 @@ use serde_json::json;
 
 const PAID: Signal<u32> = Signal::new("paid");
 
-/// Waits for a payment, and ends with it; without a poll, so that what wakes it it was told of.
+/// Waits for a payment, and ends with it; without a poll, so that only notifications wake it.
 async fn paying(lab: &Lab) -> abide::Engine {
     let code = Script::new(|at, ctx| match at {
         At::One => ctx.wait_for(PAID).then(At::Two),
@@ -49,7 +49,7 @@ async fn is_unpaid(lab: &Lab, key: &str) {
     assert!(lab.commands(key, None, 9).await.unwrap().items.is_empty());
 }
 
-/// Ends with its state; without a poll, so that what it runs it was told of.
+/// Ends with its state; without a poll, so that it runs only work that it was notified of.
 async fn engine(lab: &Lab) -> abide::Engine {
     let engine = lab.engine().poll(hours(1));
     let engine = engine.machine(Script::new(|_, ctx| done(ctx.state().clone())));
@@ -100,7 +100,7 @@ mod sqlite {
         let start = lab.start(Script::any(), json!("later")).delay(millis(100));
         let later = start.within(&transaction).unwrap();
         assert!(order.is_new() && order.key().unwrap().as_str() == "order:42");
-        assert_eq!(count(&lab).await, 0, "nobody sees it before");
+        assert_eq!(count(&lab).await, 0, "it is not visible before");
         transaction.commit().unwrap();
         assert_eq!(lab.came_to(&order).await, json!("now"));
         assert_eq!(lab.came_to(&later).await, json!("later"));
@@ -171,18 +171,18 @@ mod sqlite {
         transaction
             .execute("insert into orders values (1)", [])
             .unwrap();
-        let letter = || lab.signal("order:1", PAID, &5).dedup("evt-7");
-        let receipt = letter().within(&transaction).unwrap();
+        let signal = || lab.signal("order:1", PAID, &5).dedup("evt-7");
+        let receipt = signal().within(&transaction).unwrap();
         assert!(!receipt.duplicate && receipt.instance() == Some(order.id()));
-        assert!(letter().within(&transaction).unwrap().duplicate);
-        let nobody = lab.signal("nobody", PAID, &5).within(&transaction);
-        assert!(matches!(nobody, Err(SendError::NoTarget(_))));
-        let held = lab.signal("nobody", PAID, &6).hold_for(hours(1));
+        assert!(signal().within(&transaction).unwrap().duplicate);
+        let missing = lab.signal("missing", PAID, &5).within(&transaction);
+        assert!(matches!(missing, Err(SendError::NoTarget(_))));
+        let held = lab.signal("missing", PAID, &6).hold_for(hours(1));
         held.within(&transaction).unwrap();
         is_unpaid(&lab, "order:1").await;
         transaction.commit().unwrap();
         assert_eq!(lab.came_to(&order).await, json!(5));
-        let next = lab.start(Script::any(), json!(null)).key("nobody").await;
+        let next = lab.start(Script::any(), json!(null)).key("missing").await;
         assert_eq!(lab.came_to(&next.unwrap()).await, json!(6));
         engine.shutdown().await;
     }
@@ -195,11 +195,11 @@ mod sqlite {
         let order = unpaid(&lab, "order:1").await;
         let mut mine = connection(&lab);
         let transaction = begin(&mut mine);
-        let letter = |amount: u32| lab.signal("order:1", PAID, &amount).dedup("evt-7");
-        letter(5).within(&transaction).unwrap();
+        let signal = |amount: u32| lab.signal("order:1", PAID, &amount).dedup("evt-7");
+        signal(5).within(&transaction).unwrap();
         transaction.rollback().unwrap();
         is_unpaid(&lab, "order:1").await;
-        let receipt = letter(6).await.unwrap();
+        let receipt = signal(6).await.unwrap();
         assert!(!receipt.duplicate && receipt.sequence().unwrap().0 == 1);
         assert_eq!(lab.came_to(&order).await, json!(6));
         engine.shutdown().await;
@@ -239,7 +239,7 @@ mod postgres {
         let start = lab.start(Script::any(), json!("later")).delay(millis(100));
         let later = start.within(&transaction).await.unwrap();
         assert!(order.is_new() && order.key().unwrap().as_str() == "order:42");
-        assert_eq!(count(&lab).await, 0, "nobody sees it before");
+        assert_eq!(count(&lab).await, 0, "it is not visible before");
         transaction.commit().await.unwrap();
         assert_eq!(lab.came_to(&order).await, json!("now"));
         assert_eq!(lab.came_to(&later).await, json!("later"));
@@ -340,18 +340,18 @@ mod postgres {
             .execute("insert into orders values (1)", &[])
             .await
             .unwrap();
-        let letter = || lab.signal("order:1", PAID, &5).dedup("evt-7");
-        let receipt = letter().within(&transaction).await.unwrap();
+        let signal = || lab.signal("order:1", PAID, &5).dedup("evt-7");
+        let receipt = signal().within(&transaction).await.unwrap();
         assert!(!receipt.duplicate && receipt.instance() == Some(order.id()));
-        assert!(letter().within(&transaction).await.unwrap().duplicate);
-        let nobody = lab.signal("nobody", PAID, &5).within(&transaction).await;
-        assert!(matches!(nobody, Err(SendError::NoTarget(_))));
-        let held = lab.signal("nobody", PAID, &6).hold_for(hours(1));
+        assert!(signal().within(&transaction).await.unwrap().duplicate);
+        let missing = lab.signal("missing", PAID, &5).within(&transaction).await;
+        assert!(matches!(missing, Err(SendError::NoTarget(_))));
+        let held = lab.signal("missing", PAID, &6).hold_for(hours(1));
         held.within(&transaction).await.unwrap();
         is_unpaid(&lab, "order:1").await;
         transaction.commit().await.unwrap();
         assert_eq!(lab.came_to(&order).await, json!(5));
-        let next = lab.start(Script::any(), json!(null)).key("nobody").await;
+        let next = lab.start(Script::any(), json!(null)).key("missing").await;
         assert_eq!(lab.came_to(&next.unwrap()).await, json!(6));
         engine.shutdown().await;
     }
@@ -364,11 +364,11 @@ mod postgres {
         let order = unpaid(&lab, "order:1").await;
         let mut mine = connection(&lab).await;
         let transaction = mine.transaction().await.unwrap();
-        let letter = |amount: u32| lab.signal("order:1", PAID, &amount).dedup("evt-7");
-        letter(5).within(&transaction).await.unwrap();
+        let signal = |amount: u32| lab.signal("order:1", PAID, &amount).dedup("evt-7");
+        signal(5).within(&transaction).await.unwrap();
         transaction.rollback().await.unwrap();
         is_unpaid(&lab, "order:1").await;
-        let receipt = letter(6).await.unwrap();
+        let receipt = signal(6).await.unwrap();
         assert!(!receipt.duplicate && receipt.sequence().unwrap().0 == 1);
         assert_eq!(lab.came_to(&order).await, json!(6));
         engine.shutdown().await;

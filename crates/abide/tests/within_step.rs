@@ -46,7 +46,7 @@ macro_rules! tests {
     ($lab:expr) => {
         use super::*;
 
-        /// Writes a row, and goes on as said.
+        /// Writes a row, and returns that outcome.
         async fn write(
             ctx: &Context<Script>,
             row: i64,
@@ -94,7 +94,7 @@ macro_rules! tests {
         }
 
         #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-        async fn children_and_parents_are_told_as_ever() {
+        async fn children_and_parents_are_notified_as_usual() {
             // rules 10.1, 10.2 and 17.2
             let lab: Lab = $lab;
             prepare(&lab).await;
@@ -180,7 +180,7 @@ macro_rules! tests {
             gate.reached_by(1).await;
             lab.cancel("k", "taken away").await.unwrap();
             gate.open();
-            eventually("it to be told", async || engine.stats().stale == 1).await;
+            eventually("it to lose its claim", async || engine.stats().stale == 1).await;
             assert_eq!(rows(&lab).await, [0; 0]);
             assert_eq!(lab.now(order.id()).await.status, Status::Cancelled);
             // The engine is as well as before.
@@ -191,7 +191,7 @@ macro_rules! tests {
         }
 
         #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-        async fn who_takes_over_writes_the_rows_and_not_who_was_taken_for_dead() {
+        async fn the_worker_that_takes_over_writes_the_rows_and_not_the_one_believed_dead() {
             // rules 1.3, 5.3 and 17.2
             let lab: Lab = $lab;
             prepare(&lab).await;
@@ -206,7 +206,7 @@ macro_rules! tests {
                 })
             };
             let (first_gate, second_gate) = (Gate::closed(), Gate::closed());
-            // With one place, so that it cannot claim anew what it has lost.
+            // With one slot, so that it cannot claim anew what it has lost.
             let first = lab
                 .engine()
                 .name("w")
@@ -225,7 +225,10 @@ macro_rules! tests {
             let second = second.start().await.unwrap();
             second_gate.reached_by(1).await;
             first_gate.open();
-            eventually("the first to be told", async || first.stats().stale == 1).await;
+            eventually("the first to lose its claim", async || {
+                first.stats().stale == 1
+            })
+            .await;
             assert_eq!(rows(&lab).await, [0; 0]);
             second_gate.open();
             assert_eq!(lab.came_to(&order).await, json!(2));
@@ -303,17 +306,17 @@ macro_rules! tests {
             let started = lab.start_all(starts).await.unwrap();
             let ids: Vec<_> = started.into_iter().map(|one| one.unwrap().id()).collect();
             for round in 1..=5 {
-                let doomed = lab
-                    .doomed(move |engine| engine.name("w").machine(code()))
+                let killable = lab
+                    .killable(move |engine| engine.name("w").machine(code()))
                     .await;
                 let steps = 20 + round * 7;
                 eventually("some steps", async || {
                     let left = lab.depths().await.unwrap();
-                    doomed.stats().committed >= steps
+                    killable.stats().committed >= steps
                         || left.iter().map(|one| one.count).sum::<u64>() == 0
                 })
                 .await;
-                doomed.die().await;
+                killable.die().await;
             }
             let engine = lab
                 .engine()

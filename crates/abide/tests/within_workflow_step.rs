@@ -60,12 +60,12 @@ async fn the_store_in_memory_has_none_and_says_so() {
     engine.shutdown().await;
 }
 
-/// Where a worker is lost that commits a step's rows.
+/// The point at which a worker that commits a step's rows is lost.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Loss {
     /// Before anything of it is committed.
     Before,
-    /// When all of it is, and nobody has heard of that.
+    /// After all of it is committed, and before the answer arrives.
     After,
 }
 
@@ -74,7 +74,7 @@ struct Lossy<T> {
     inner: T,
     loss: Loss,
     left: Arc<AtomicUsize>,
-    /// Whether the worker hangs there until it is killed, or is told that nobody knows.
+    /// If set, the worker hangs there until it is killed. Otherwise it gets the error that the outcome is unknown.
     hangs: Option<Gate>,
 }
 
@@ -333,7 +333,10 @@ macro_rules! tests {
             let second = second.workflow(BOOK, elsewhere).start().await.unwrap();
             assert_eq!(lab.came_to(&run).await, json!(2));
             gate.open();
-            eventually("the first to be told", async || engine.stats().stale >= 1).await;
+            eventually("the first to lose its claim", async || {
+                engine.stats().stale >= 1
+            })
+            .await;
             assert_eq!(rows(&lab).await, [2]);
             engine.shutdown().await;
             second.shutdown().await;
@@ -543,12 +546,12 @@ macro_rules! tests {
                     }
                 };
                 let doing = code.clone();
-                let doomed = lab
-                    .doomed(move |engine| engine.name("w").workflow(BOOK, doing))
+                let killable = lab
+                    .killable(move |engine| engine.name("w").workflow(BOOK, doing))
                     .await;
                 let run = lab.start(BOOK, n).await.unwrap();
                 hangs.reached_by(1).await;
-                doomed.die().await;
+                killable.die().await;
                 let written = counted(&lab)
                     .await
                     .into_iter()
@@ -597,17 +600,17 @@ macro_rules! tests {
             let started = lab.start_all(starts).await.unwrap();
             let ids: Vec<_> = started.into_iter().map(|one| one.unwrap().id()).collect();
             for round in 1..=4 {
-                let doomed = lab
-                    .doomed(move |engine| engine.name("w").workflow(BOOK, code()))
+                let killable = lab
+                    .killable(move |engine| engine.name("w").workflow(BOOK, code()))
                     .await;
                 let turns = 10 + round * 5;
                 eventually("some turns", async || {
                     let left = lab.depths().await.unwrap();
-                    doomed.stats().committed >= turns
+                    killable.stats().committed >= turns
                         || left.iter().map(|one| one.count).sum::<u64>() == 0
                 })
                 .await;
-                doomed.die().await;
+                killable.die().await;
             }
             let engine = lab.engine().name("w").workflow(BOOK, code());
             let engine = engine.start().await.unwrap();

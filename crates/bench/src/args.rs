@@ -1,11 +1,11 @@
-//! What is asked for on the command line.
+//! Command-line arguments.
 
 use std::ops::RangeInclusive;
 
 use crate::site::Store;
 use crate::workloads::Workload;
 
-/// What `--help` prints.
+/// The text of `--help`.
 pub const USAGE: &str = "\
 Measures abide side by side with the database's own limit, and prints the ratios.
 
@@ -25,9 +25,9 @@ usage: abide-bench [--only W1,W2] [--store sqlite|postgres] [--postgres URL] [--
 The files of SQLite and of the private PostgreSQL lie in the temporary directory: point TMPDIR at a real disk.
 The exit code is 0 whether floors are met or missed, 1 when measuring failed, 2 when called wrongly.";
 
-/// What to do.
+/// Mode of this process.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Ask {
+pub enum Mode {
     /// Say how to call it.
     Help,
     /// Measure.
@@ -42,7 +42,7 @@ pub enum Ask {
     Serve(String),
 }
 
-/// What to measure, and how.
+/// The measurements to make, and how.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Plan {
     pub workloads: Vec<Workload>,
@@ -53,14 +53,14 @@ pub struct Plan {
     pub json: bool,
 }
 
-/// How the parent process says what another is to be; of no use by hand.
+/// Flags by which the parent process starts another one; of no use by hand.
 pub const RESIDENT: &str = "--resident";
 pub const LISTEN: &str = "--listen";
 pub const WORKER: &str = "--worker";
 pub const SERVE: &str = "--serve";
 
 /// Reads the arguments; the error says what would be right.
-pub fn read(args: impl Iterator<Item = String>) -> Result<Ask, String> {
+pub fn read(args: impl Iterator<Item = String>) -> Result<Mode, String> {
     let mut plan = Plan {
         workloads: Workload::ALL.to_vec(),
         stores: Store::ALL.to_vec(),
@@ -81,11 +81,11 @@ pub fn read(args: impl Iterator<Item = String>) -> Result<Ask, String> {
                 .ok_or_else(|| format!("{arg} wants {what} after it"))
         };
         match arg.as_str() {
-            "--help" | "-h" => return Ok(Ask::Help),
-            RESIDENT => return Ok(Ask::Resident(value("a connection string")?)),
-            LISTEN => return Ok(Ask::Listen(value("a connection string")?)),
-            WORKER => return Ok(Ask::Worker(value("a connection string")?)),
-            SERVE => return Ok(Ask::Serve(value("a connection string")?)),
+            "--help" | "-h" => return Ok(Mode::Help),
+            RESIDENT => return Ok(Mode::Resident(value("a connection string")?)),
+            LISTEN => return Ok(Mode::Listen(value("a connection string")?)),
+            WORKER => return Ok(Mode::Worker(value("a connection string")?)),
+            SERVE => return Ok(Mode::Serve(value("a connection string")?)),
             "--json" => plan.json = true,
             "--only" => plan.workloads = workloads(&value("workloads, like W1,W2")?)?,
             "--store" => plan.stores = vec![store(&value("sqlite or postgres")?)?],
@@ -102,7 +102,7 @@ pub fn read(args: impl Iterator<Item = String>) -> Result<Ask, String> {
             "--postgres is of no use with --store sqlite: leave one of them out".to_owned(),
         );
     }
-    Ok(Ask::Run(plan))
+    Ok(Mode::Run(plan))
 }
 
 fn workloads(list: &str) -> Result<Vec<Workload>, String> {
@@ -151,13 +151,13 @@ fn within(arg: &str, number: &str, allowed: RangeInclusive<usize>) -> Result<usi
 mod tests {
     use super::*;
 
-    fn read_line(line: &str) -> Result<Ask, String> {
+    fn read_line(line: &str) -> Result<Mode, String> {
         read(line.split_whitespace().map(str::to_owned))
     }
 
     fn plan(line: &str) -> Plan {
         match read_line(line) {
-            Ok(Ask::Run(plan)) => plan,
+            Ok(Mode::Run(plan)) => plan,
             other => panic!("{line:?} is no plan: {other:?}"),
         }
     }

@@ -1,14 +1,14 @@
-//! What this computer is doing just now, which decides what figures mean.
+//! Load of this computer just now, which decides what figures mean.
 
 use std::io::{Seek, Write};
 use std::time::Instant;
 
 use crate::Result;
 
-/// How often the disk is synced to see how long that takes.
+/// Number of syncs of the disk that are timed.
 const SYNCS: u32 = 20;
 
-/// How many cores there are, and how much else is running.
+/// Number of cores, and load.
 pub fn described() -> Result<String> {
     let cores = std::thread::available_parallelism()?;
     let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
@@ -16,8 +16,8 @@ pub fn described() -> Result<String> {
     Ok(format!("{cores} cores, load {load} before measuring"))
 }
 
-/// How long a sync of the disk takes where the files lie, in milliseconds: the middle of some, each after a page was
-/// written. Where it is long, whoever commits less often gains; so ratios are comparable only where it is alike.
+/// Duration of a sync of the disk where the files lie, in milliseconds: the middle of some, each after a page was
+/// written. Where it is long, a program that commits less often gains; so ratios are comparable only where it is alike.
 pub fn sync_ms() -> Result<f64> {
     let mut file = tempfile::tempfile()?;
     let mut times = Vec::new();

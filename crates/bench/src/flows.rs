@@ -19,7 +19,7 @@ pub async fn ten(wf: Workflow, mut order: Order) -> Result<u64, BoxError> {
     Ok(order.order)
 }
 
-/// As many steps as it is told, and then one whenever it is signalled.
+/// As many steps as its input says, and then one whenever it is signalled.
 pub const LONG: Flow<u32> = Flow::new("bench-long-flow");
 
 /// Its code, which tells when it runs a step after a signal.

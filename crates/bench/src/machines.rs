@@ -79,7 +79,7 @@ impl Machine for Late {
     }
 }
 
-/// What wakes those that wait.
+/// The signal that wakes those that wait.
 pub const GO: Signal<u32> = Signal::new("go");
 
 #[derive(Step)]

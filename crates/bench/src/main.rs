@@ -12,7 +12,7 @@ mod workloads;
 
 use std::process::ExitCode;
 
-use args::{Ask, Plan};
+use args::{Mode, Plan};
 use site::Site;
 use table::Report;
 use workloads::Workload;
@@ -21,18 +21,18 @@ use workloads::Workload;
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 type Result<T> = std::result::Result<T, BoxError>;
 
-/// How many threads the runtime has, and with it the engine.
+/// Number of threads of the runtime, and with it of the engine.
 const THREADS: usize = 2;
 
 fn main() -> ExitCode {
-    let ask = match args::read(std::env::args().skip(1)) {
-        Ok(ask) => ask,
+    let mode = match args::read(std::env::args().skip(1)) {
+        Ok(mode) => mode,
         Err(mistake) => {
             eprintln!("abide-bench: {mistake}\n\n{}", args::USAGE);
             return ExitCode::from(2);
         }
     };
-    match answer(ask) {
+    match answer(mode) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("abide-bench: {}", with_causes(&*error));
@@ -41,20 +41,20 @@ fn main() -> ExitCode {
     }
 }
 
-fn answer(ask: Ask) -> Result<()> {
+fn answer(mode: Mode) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(THREADS)
         .enable_all()
         .build()?;
-    match ask {
-        Ask::Help => println!("{}", args::USAGE),
-        Ask::Resident(url) => {
+    match mode {
+        Mode::Help => println!("{}", args::USAGE),
+        Mode::Resident(url) => {
             println!("{}", runtime.block_on(workloads::memory::resident(&url))?)
         }
-        Ask::Listen(url) => runtime.block_on(workloads::w3a::listen(&url))?,
-        Ask::Worker(url) => runtime.block_on(workloads::w3a::worker(&url))?,
-        Ask::Serve(url) => runtime.block_on(workloads::http::serve(&url))?,
-        Ask::Run(plan) => {
+        Mode::Listen(url) => runtime.block_on(workloads::w3a::listen(&url))?,
+        Mode::Worker(url) => runtime.block_on(workloads::w3a::worker(&url))?,
+        Mode::Serve(url) => runtime.block_on(workloads::http::serve(&url))?,
+        Mode::Run(plan) => {
             let report = runtime.block_on(measure(&plan))?;
             if plan.json {
                 println!("{}", report.json()?);

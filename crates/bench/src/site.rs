@@ -28,7 +28,7 @@ impl Store {
     }
 }
 
-/// A place where fresh stores can be had.
+/// A source of fresh stores.
 pub enum Site {
     Postgres(Databases),
     Sqlite(Files),
@@ -59,7 +59,7 @@ impl Site {
         }
     }
 
-    /// What a reader of the figures has to know of it.
+    /// A description of it for readers of the figures.
     pub async fn described(&self) -> Result<String> {
         match self {
             Self::Postgres(databases) => databases.described().await,
@@ -79,7 +79,7 @@ impl Site {
     }
 }
 
-/// How many rows the shared buffers of the private server hold is not what is measured.
+/// The number of rows that the shared buffers of the private server hold is not what is measured.
 const SETTINGS: &[(&str, &str)] = &[("shared_buffers", "1GB")];
 
 /// Databases of one server.
@@ -129,7 +129,7 @@ impl Databases {
 
     async fn described(&self) -> Result<String> {
         let admin = connect(&self.admin).await?;
-        let mut says = Vec::new();
+        let mut settings = Vec::new();
         for name in [
             "server_version",
             "fsync",
@@ -139,14 +139,14 @@ impl Databases {
             let row = admin
                 .query_one("select current_setting($1)", &[&name])
                 .await?;
-            says.push(format!("{name} {}", row.try_get::<_, String>(0)?));
+            settings.push(format!("{name} {}", row.try_get::<_, String>(0)?));
         }
         let whose = if self.server.is_some() {
             "private"
         } else {
             "given"
         };
-        Ok(format!("{whose}, {}", says.join(", ")))
+        Ok(format!("{whose}, {}", settings.join(", ")))
     }
 
     /// A connection to another database of the server.

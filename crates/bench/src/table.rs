@@ -1,4 +1,4 @@
-//! What was measured, as a table for people and as JSON for programs.
+//! Results of the measurements, as a table for people and as JSON for programs.
 
 use std::fmt::Write as _;
 
@@ -8,27 +8,27 @@ use crate::Result;
 use crate::site::Store;
 use crate::workloads::Workload;
 
-/// What a workload came to.
+/// Result of a workload.
 #[derive(Debug)]
 pub enum Measured {
     /// Figures.
     Figures {
-        /// What abide reached.
+        /// Figure of abide.
         ours: f64,
-        /// What the database reaches by itself, or what is allowed.
+        /// Figure of the database by itself, or what is allowed.
         limit: f64,
-        /// What both are counted in.
+        /// Unit of both.
         unit: &'static str,
-        /// How long a sync of the disk took meanwhile, where that matters.
+        /// Duration of a sync of the disk meanwhile, where that matters.
         sync_ms: Option<f64>,
-        /// What the ratio of the two has to be.
+        /// Required ratio of the two.
         floor: Floor,
     },
     /// It cannot be measured here, and why.
     Skipped(String),
 }
 
-/// What a ratio has to be.
+/// Required ratio.
 #[derive(Clone, Copy, Debug)]
 pub enum Floor {
     /// So much of the limit, or more.
@@ -64,7 +64,7 @@ struct Row {
     sync_ms: Option<f64>,
     ratio: f64,
     floor: f64,
-    /// Whether the floor is one from above: then the ratio may not be greater.
+    /// `true` if the floor is one from above: then the ratio may not be greater.
     at_most: bool,
     met: bool,
 }

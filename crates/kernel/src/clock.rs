@@ -39,7 +39,7 @@ struct Reading {
     /// `true` if it follows another clock.
     follows: bool,
     /// When the clock last checked if the computer has slept, and the uptime at that moment, including sleep.
-    looked: Instant,
+    checked: Instant,
     uptime: Option<Duration>,
 }
 
@@ -53,7 +53,7 @@ impl SystemClock {
     /// The maximum length of one sleep, because the clock may follow the wall clock meanwhile.
     const STRETCH: Duration = Duration::from_secs(10);
     /// The number of readings of another clock when it is followed for the first time.
-    const LOOKS: usize = 3;
+    const READINGS: usize = 3;
     /// A larger difference is a step, not an inaccuracy.
     const STEP: Duration = Duration::from_secs(1);
     /// The maximum age of the reading from which times are computed.
@@ -71,7 +71,7 @@ impl SystemClock {
                 at,
                 time,
                 follows: false,
-                looked: at,
+                checked: at,
                 uptime: uptime(),
             }),
             jumped: watch::Sender::new(()),
@@ -82,23 +82,23 @@ impl SystemClock {
     /// other clock a few times and uses the quickest reading, because a reading is inaccurate by up to its duration.
     /// Each later call reads it once, and corrects no more than necessary: a slow reading says little, and changes
     /// little.
-    pub async fn follow<F>(&self, look: impl Fn() -> F) -> Result<()>
+    pub async fn follow<F>(&self, read: impl Fn() -> F) -> Result<()>
     where
         F: Future<Output = Result<Timestamp>>,
     {
         let count = if self.reading().follows {
             1
         } else {
-            Self::LOOKS
+            Self::READINGS
         };
-        let mut looks = Vec::with_capacity(count);
+        let mut readings = Vec::with_capacity(count);
         for _ in 0..count {
             let before = Instant::now();
-            let theirs = look().await?;
+            let theirs = read().await?;
             let after = Instant::now();
-            looks.push((after.duration_since(before), theirs, after));
+            readings.push((after.duration_since(before), theirs, after));
         }
-        if let Some((took, theirs, after)) = looks.into_iter().min_by_key(|(took, ..)| *took) {
+        if let Some((took, theirs, after)) = readings.into_iter().min_by_key(|(took, ..)| *took) {
             self.heed(theirs, took, after);
         }
         Ok(())
@@ -152,12 +152,12 @@ impl Reading {
         let passed = at.saturating_duration_since(self.at);
         let mut due = self.time + passed;
         let ahead = wall.since(due) > SystemClock::STEP;
-        let since_look = at.saturating_duration_since(self.looked);
-        if ahead && since_look > SystemClock::STEP {
+        let since_check = at.saturating_duration_since(self.checked);
+        if ahead && since_check > SystemClock::STEP {
             due = match (self.uptime, uptime()) {
                 // The monotonic clock stops while the computer sleeps.
                 (Some(before), Some(now)) => {
-                    let slept = now.saturating_sub(before).saturating_sub(since_look);
+                    let slept = now.saturating_sub(before).saturating_sub(since_check);
                     due + Some(slept)
                         .filter(|slept| *slept > SystemClock::STEP)
                         .unwrap_or_default()
@@ -165,7 +165,7 @@ impl Reading {
                 // It is unknown if the computer has slept; it may have.
                 _ => wall,
             };
-            (self.looked, self.uptime) = (at, uptime());
+            (self.checked, self.uptime) = (at, uptime());
         }
         self.time = steered(due, passed, wall);
         self.at = at;
@@ -183,8 +183,8 @@ fn steered(due: Timestamp, passed: Duration, wall: Timestamp) -> Timestamp {
 
 /// Returns the uptime of the computer, including sleep; `None` if it is not available.
 fn uptime() -> Option<Duration> {
-    let told = std::fs::read_to_string("/proc/uptime").ok()?;
-    let seconds: f64 = told.split_whitespace().next()?.parse().ok()?;
+    let text = std::fs::read_to_string("/proc/uptime").ok()?;
+    let seconds: f64 = text.split_whitespace().next()?.parse().ok()?;
     Duration::try_from_secs_f64(seconds).ok()
 }
 
@@ -198,7 +198,8 @@ impl Clock for SystemClock {
         let mut turned = *reading;
         turned.turn(at, Self::here(), uptime);
         // Not on every call: each would lose a fraction of a microsecond.
-        if at.saturating_duration_since(reading.at) > Self::KEPT || turned.looked > reading.looked {
+        if at.saturating_duration_since(reading.at) > Self::KEPT || turned.checked > reading.checked
+        {
             *reading = turned;
         }
         turned.time
@@ -234,7 +235,7 @@ mod tests {
             at: start,
             time: at(1_000),
             follows: false,
-            looked: start,
+            checked: start,
             uptime: Some(500 * SECOND),
         }
     }
@@ -279,7 +280,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_follows_another_believes_nobody_else() {
+    async fn a_clock_that_follows_another_ignores_the_wall_clock() {
         // rule 6.9
         let clock = SystemClock::default();
         let far = || async { Ok(at(5)) };
@@ -296,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_look_changes_no_more_than_it_must() {
+    fn a_slow_reading_changes_no_more_than_it_must() {
         let clock = SystemClock::default();
         let start = Instant::now();
         clock.heed(at(100), Duration::from_millis(2), start);

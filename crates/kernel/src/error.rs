@@ -46,6 +46,14 @@ pub enum Error {
 abide_core::debug_is_display!(Error);
 
 impl Error {
+    /// Returns the error for an answer of another kind than the operation or the query has.
+    #[must_use]
+    pub fn unexpected_answer() -> Self {
+        Self::Broken(
+            "the store sent an unexpected answer; if it is a server, run the same release on both sides".into(),
+        )
+    }
+
     /// Returns a copy of the error, for another caller that waits for the same transaction.
     #[must_use]
     pub fn again(&self) -> Self {

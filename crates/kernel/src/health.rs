@@ -8,7 +8,7 @@ use abide_core::rules::liveness::{
     Health, World, health, is_judged_by_contract, is_judged_by_workers,
 };
 
-use crate::wire::IDS_MOST;
+use crate::IDS_MOST;
 use crate::{Filter, Page, Result, Stamp, Store, Surroundings, newest_run, terms};
 
 /// The maximum number of reads of an instance that is written to while it is being examined.

@@ -118,10 +118,10 @@ struct Case(ContractId, [u8; 32]);
 
 impl Case {
     fn of(contract: ContractId, delivery: &NewCommand) -> Self {
-        let said = (delivery.kind, &delivery.name, &delivery.arguments);
+        let content = (delivery.kind, &delivery.name, &delivery.arguments);
         // Serializing names and existing JSON cannot fail.
-        let said = serde_json::to_vec(&said).unwrap_or_default();
-        Self(contract, Sha256::digest(said).into())
+        let content = serde_json::to_vec(&content).unwrap_or_default();
+        Self(contract, Sha256::digest(content).into())
     }
 }
 
@@ -132,8 +132,8 @@ pub(crate) struct Verdict {
 }
 
 static VERDICTS: LazyLock<Mutex<HashMap<Case, Weak<Verdict>>>> = LazyLock::new(Mutex::default);
-static PLACES: Semaphore = Semaphore::const_new(THREADS);
-/// One place per contract, so that the commands of one contract do not take all places.
+static PERMITS: Semaphore = Semaphore::const_new(THREADS);
+/// One permit per contract, so that the commands of one contract do not take all permits.
 static TURNS: LazyLock<Mutex<HashMap<ContractId, Weak<Semaphore>>>> = LazyLock::new(Mutex::default);
 
 fn locked<T>(mutex: &'static Mutex<T>) -> MutexGuard<'static, T> {
@@ -161,16 +161,16 @@ impl Drop for Verdict {
     }
 }
 
-/// Validates a command on a blocking thread, within the step limit of a validation. Returns `None` if no place became
+/// Validates a command on a blocking thread, within the step limit of a validation. Returns `None` if no permit became
 /// free in time.
 pub(crate) async fn decide(contract: ContractId, delivery: NewCommand) -> Option<Arc<Verdict>> {
     let turn = turn_of(contract);
-    let places = async {
+    let permits = async {
         let turn = turn.acquire().await.ok()?;
-        let place = PLACES.acquire().await.ok()?;
-        Some((turn, place))
+        let permit = PERMITS.acquire().await.ok()?;
+        Some((turn, permit))
     };
-    let _places = tokio::time::timeout(PATIENCE, places).await.ok()??;
+    let _permits = tokio::time::timeout(PATIENCE, permits).await.ok()??;
     // The transaction that left the command unjudged has just used the contract.
     let terms = terms::known(contract)?;
     let find = move || {
@@ -216,7 +216,7 @@ where
 }
 
 /// Judges the unjudged commands of a request and sends them again, together and in order, until each is answered or no
-/// place was free in time.
+/// permit was free in time.
 pub(crate) async fn settle<K: Folded, F>(
     items: &[K::Item],
     answers: &mut [K::Each],
@@ -241,11 +241,11 @@ where
         if verdicts.len() == before {
             break;
         }
-        let places: Vec<usize> = cases.iter().map(|(at, ..)| *at).collect();
+        let positions: Vec<usize> = cases.iter().map(|(at, ..)| *at).collect();
         let once_more = cases.iter().map(|(_, item, ..)| K::again(item)).collect();
-        for (at, answer) in places.into_iter().zip(send(once_more).await?) {
-            if let Some(place) = answers.get_mut(at) {
-                *place = answer;
+        for (at, answer) in positions.into_iter().zip(send(once_more).await?) {
+            if let Some(slot) = answers.get_mut(at) {
+                *slot = answer;
             }
         }
     }

@@ -35,7 +35,7 @@ pub(crate) struct Account<'a> {
     /// The result.
     pub result: Option<&'a Json>,
     /// The history events to write.
-    pub told: Vec<HistoryEvent>,
+    pub history_events: Vec<HistoryEvent>,
     /// The waiters to open for it.
     pub opens: Option<Vec<Waiter>>,
 }
@@ -67,7 +67,7 @@ impl<'a> Ledger<'a> {
             row,
             state: None,
             result: None,
-            told: Vec::new(),
+            history_events: Vec::new(),
             opens: None,
         };
         self.0.insert(account.was.id, account);
@@ -227,8 +227,8 @@ impl Account<'_> {
         moved: &mut Vec<MovedHistory>,
     ) -> Result<()> {
         let id = self.row.id;
-        let told = std::mem::take(&mut self.told);
-        for written in folding::write(&mut self.row, told, now) {
+        let events = std::mem::take(&mut self.history_events);
+        for written in folding::write(&mut self.row, events, now) {
             let row = HistoryRow::pack(id, written.seq, now, &written.events).map_err(|error| {
                 Error::Broken(format!(
                     "history of instance {id} cannot be written: {error}"
@@ -269,7 +269,7 @@ impl Account<'_> {
             && (was.status, row.status) == (Status::Executing, Status::Executing)
             && (was.inbox.sequence < row.inbox.sequence || was.family.ended < row.family.ended)
         {
-            effects.mailed.push(row.id);
+            effects.received.push(row.id);
         }
         let contends = |status| matches!(status, Status::Runnable | Status::Executing);
         if (was.status != row.status || was.behind != row.behind)

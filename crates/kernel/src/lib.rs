@@ -22,6 +22,7 @@ mod outbox;
 mod own;
 mod pass;
 mod query;
+mod read;
 mod retry;
 mod run;
 mod store;
@@ -51,7 +52,7 @@ pub use op::{
     SweepRequest,
 };
 pub use outbox::{
-    Asked, OutboxDepth, OutboxEntry, OutboxProblem, OutboxRow, OutboxRows, RefusedPage,
+    OutboxAction, OutboxDepth, OutboxEntry, OutboxProblem, OutboxRow, OutboxRows, RefusedPage,
     RefusedRequest,
 };
 pub use own::{OwnTransaction, was_taken};
@@ -62,13 +63,14 @@ pub use query::{
     WaiterFilter, WaiterPage, gather, is_full, look_up, read_pending_names, read_siblings,
     read_unmatched,
 };
+pub use read::{IDS_MOST, PAGE_MOST, Query, QueryResult};
 pub use retry::Backoff;
 pub use run::{run, run_lent, run_now, run_now_lent};
 pub use store::{OUTBOX_POLL, Renewer, Store, newest_run};
 pub use turnover::Turnover;
 pub use txn::{
-    Advance, Changes, EventPaths, Expiring, Finish, Found, GivenUp, Holder, Lapsed, Leased, LookUp,
-    Looked, LookedBack, Move, MovedHistory, NewEvent, Partition, PathId, Recall, Span, Term,
-    Touched, Txn, TypeTotal, Wake,
+    Advance, Changes, EventLookup, EventPaths, Expiring, Finish, Found, FoundEvents, GivenUp,
+    Holder, Lapsed, Leased, LookbackPath, Move, MovedHistory, NewEvent, Partition, PathId, Recall,
+    Span, Term, Touched, Txn, TypeTotal, Wake,
 };
 pub use wake::{Bus, Effects, Listener};

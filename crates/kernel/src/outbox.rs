@@ -10,7 +10,7 @@ use crate::query::Listed;
 use crate::{Op, Page, Result};
 
 /// A row of the outbox.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OutboxRow {
     /// Its position: rows are taken in this order.
     pub id: OutboxId,
@@ -27,13 +27,14 @@ pub struct OutboxEntry {
     /// Its row.
     pub id: OutboxId,
     /// The action for it.
-    pub asked: Asked,
+    #[serde(rename = "asked")]
+    pub action: OutboxAction,
 }
 
 /// The action for a row of the outbox.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Asked {
+pub enum OutboxAction {
     /// Carry out this operation: a start, a reservation, a signal or update, an event or a cancellation, with exactly
     /// one entry.
     Run(std::sync::Arc<Op>),

@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_spared_is_not_looked_at_again_by_each_pass() {
+    fn spared_instances_are_not_examined_again_by_each_pass() {
         // rule 16.2
         let at = Cursor {
             finished_at: Timestamp::from_micros(7),

@@ -184,7 +184,7 @@ pub fn gather<T: Listed, E>(
 impl<T: Listed, C> Page<T, C> {
     /// Truncates the page to at most `most` bytes, but at least one item. The rest goes on the next page (rule 16.4).
     #[must_use]
-    pub fn within(mut self, most: usize, place: impl Fn(&T) -> C) -> Self {
+    pub fn within(mut self, most: usize, position: impl Fn(&T) -> C) -> Self {
         let mut bytes = 0;
         let fits = self.items.iter().take_while(|item| {
             bytes += item.bytes();
@@ -193,7 +193,7 @@ impl<T: Listed, C> Page<T, C> {
         let fitting = fits.count().max(1);
         if fitting < self.items.len() {
             self.items.truncate(fitting);
-            self.next = self.items.last().map(place);
+            self.next = self.items.last().map(position);
         }
         self
     }
@@ -351,12 +351,12 @@ impl From<&Instance> for Stamp {
 pub fn look_up<I: Copy, T: Listed, E>(
     ids: &[I],
     most: usize,
-    mut look: impl FnMut(I) -> std::result::Result<Option<T>, E>,
+    mut find: impl FnMut(I) -> std::result::Result<Option<T>, E>,
     mut found: impl FnMut(T),
 ) -> std::result::Result<Vec<I>, E> {
     let (mut bytes, mut is_first) = (0_usize, true);
     for (at, id) in ids.iter().enumerate() {
-        let Some(one) = look(*id)? else {
+        let Some(one) = find(*id)? else {
             continue;
         };
         bytes = bytes.saturating_add(one.bytes());

@@ -190,7 +190,7 @@ impl<T: Txn> Turn<'_, T> {
                     .await?
             }
             Op::Claim(request) => {
-                // Instances that this transaction has made runnable must have their place in the partition before a
+                // Instances that this transaction has made runnable must have their position in the partition before a
                 // claim.
                 ops::partition::settle(self).await?;
                 Answer::Claimed(ops::claim::claim(self, request).await?)

@@ -371,11 +371,11 @@ pub trait Txn: OutboxRows + Send {
         now: Timestamp,
     ) -> impl Future<Output = Result<()>> + Send;
 
-    /// Returns the pending commands of these inboxes that each look selects, with the instance, by instance and
+    /// Returns the pending commands of these inboxes that each selection needs, with the instance, by instance and
     /// sequence.
     fn pending(
         &mut self,
-        looks: &[(InstanceId, InboxNeeds)],
+        needs: &[(InstanceId, InboxNeeds)],
     ) -> impl Future<Output = Result<Vec<(InstanceId, Pending)>>> + Send;
 
     /// Returns the pending signals with these names up to that sequence, complete, by instance and sequence.
@@ -425,16 +425,16 @@ pub trait Txn: OutboxRows + Send {
     /// that path. The type must be locked.
     fn look_up(
         &mut self,
-        look: &LookUp<'_>,
+        lookup: &EventLookup<'_>,
         span: Span,
-    ) -> impl Future<Output = Result<Option<(LookedBack, Looked)>>> + Send;
+    ) -> impl Future<Output = Result<Option<(LookbackPath, FoundEvents)>>> + Send;
 
     /// Returns a page of all events of a type.
     fn newest_events(
         &mut self,
         event_type: &Name,
         span: Span,
-    ) -> impl Future<Output = Result<Looked>> + Send;
+    ) -> impl Future<Output = Result<FoundEvents>> + Send;
 
     /// Returns the same as `newest_events`. The returned events are not deleted before this transaction ends; events
     /// that another transaction is about to delete are left out.
@@ -442,7 +442,7 @@ pub trait Txn: OutboxRows + Send {
         &mut self,
         event_type: &Name,
         span: Span,
-    ) -> impl Future<Output = Result<Looked>> + Send;
+    ) -> impl Future<Output = Result<FoundEvents>> + Send;
 
     /// Records that waits look back on a path that is not recorded yet. Returns `None` if the type already has `most`
     /// recorded paths. The id was never issued before, even if the path was recorded before and forgotten. The type
@@ -523,7 +523,7 @@ pub trait Txn: OutboxRows + Send {
     fn open(&mut self, id: InstanceId, row: &NewRow) -> impl Future<Output = Result<()>> + Send;
 
     /// Returns the children of these parents, at any barrier, that have not ended, by id. Does not lock them.
-    fn offspring(
+    fn live_children(
         &mut self,
         parents: &[InstanceId],
     ) -> impl Future<Output = Result<Vec<Touched>>> + Send;
@@ -673,13 +673,13 @@ pub struct EventPaths {
     /// The types and paths under which waiters are indexed.
     pub waiters: Vec<(Name, String)>,
     /// The types and paths on which waits look back.
-    pub looked_back: Vec<(Name, String, PathId)>,
+    pub lookback: Vec<(Name, String, PathId)>,
 }
 
 impl EventPaths {
     /// `true` if there are no paths.
     pub fn is_empty(&self) -> bool {
-        self.waiters.is_empty() && self.looked_back.is_empty()
+        self.waiters.is_empty() && self.lookback.is_empty()
     }
 }
 
@@ -690,7 +690,7 @@ pub struct PathId(pub i64);
 
 /// A path on which waits look back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LookedBack {
+pub struct LookbackPath {
     /// Its id.
     pub id: PathId,
     /// When a wait last looked back on it, or slightly earlier.
@@ -712,7 +712,7 @@ pub struct Term {
 
 /// The search of a wait that looks back: events of a type that have one of these values at a path.
 #[derive(Clone, Copy, Debug)]
-pub struct LookUp<'a> {
+pub struct EventLookup<'a> {
     /// The type.
     pub event_type: &'a Name,
     /// The path.
@@ -736,7 +736,7 @@ pub struct Span {
 
 /// The events found on a page.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Looked {
+pub struct FoundEvents {
     /// The events that were published since `since`, newest first.
     pub events: Vec<Event>,
     /// The number of events on the page, including those that were published earlier.
@@ -747,7 +747,7 @@ pub struct Looked {
     pub bytes: usize,
 }
 
-impl Looked {
+impl FoundEvents {
     /// Adds the next event to the page; `None` stands for one that was published too early. Returns `true` if the page
     /// has room for another.
     pub fn push(&mut self, sequence: EventSequence, event: Option<Event>, span: &Span) -> bool {

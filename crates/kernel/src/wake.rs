@@ -30,7 +30,7 @@ pub struct Effects {
     pub cancelled: Vec<InstanceId>,
     /// The workflows that received a command, or whose child ended, while a worker executed them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub mailed: Vec<InstanceId>,
+    pub received: Vec<InstanceId>,
     /// The earliest due time of the instances that were parked or scheduled.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub due: Option<Timestamp>,
@@ -48,8 +48,8 @@ pub struct Effects {
     pub turnover: Turnover,
 }
 
-fn is_false(told: &bool) -> bool {
-    !told
+fn is_false(flag: &bool) -> bool {
+    !flag
 }
 
 impl Effects {
@@ -67,7 +67,7 @@ impl Effects {
             && self.ended.is_empty()
             && self.answered.is_empty()
             && self.cancelled.is_empty()
-            && self.mailed.is_empty()
+            && self.received.is_empty()
             && self.due.is_none()
             && !self.ended_elsewhere
             && !self.outbox
@@ -86,7 +86,7 @@ impl Effects {
         self.ended.extend(other.ended);
         self.answered.extend(other.answered);
         self.cancelled.extend(other.cancelled);
-        self.mailed.extend(other.mailed);
+        self.received.extend(other.received);
         self.ended_elsewhere |= other.ended_elsewhere;
         self.outbox |= other.outbox;
         self.blocked |= other.blocked;

@@ -1,4 +1,4 @@
-//! The committer on a store with faults: whom a failure touches, how often what is tried, and what callers are answered.
+//! The committer on a store with faults: which callers a failure touches, how often each is tried, and the answers.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -25,7 +25,7 @@ use tokio::time::Instant;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A store in memory, and what was asked of it.
+/// A store in memory, and a log of its transactions.
 struct Lab {
     store: Arc<dyn Store>,
     clock: Arc<ManualClock>,
@@ -44,8 +44,8 @@ impl Lab {
         }
     }
 
-    /// The committer on a store in which transactions go wrong as the plan says of the instances that they commit; the
-    /// number says how many transactions there were before.
+    /// The committer on a store with faults: the plan chooses them by the instances that a transaction commits, and by
+    /// the number of transactions before it.
     fn troubled(
         &self,
         plan: impl Fn(&[InstanceId], usize) -> Option<Trouble> + Send + Sync + 'static,
@@ -160,12 +160,12 @@ async fn callers_share_a_transaction_and_each_is_answered_for_its_own_items() {
     let commits = Submit::<Commits>::begin(&lab.troubled(|_, _| None), SECOND);
     let claims = lab.held(4).await;
     let unknown = |id| Claim::granted(InstanceId(id), Epoch(1), WorkerId(1), None, None);
-    let asked = [
+    let requests = [
         vec![ends(&claims[0]), goes_on(&claims[1])],
         vec![ends(&unknown(9_998))],
         vec![goes_on(&claims[2]), ends(&unknown(9_999)), ends(&claims[3])],
     ];
-    let answers = join_all(asked.map(|items| commits.ask(items))).await;
+    let answers = join_all(requests.map(|items| commits.ask(items))).await;
     let answers: Vec<_> = answers.into_iter().map(Result::unwrap).collect();
     assert_eq!(answers[0], [DONE, ON]);
     assert_eq!(answers[1], [Committed::Stale]);
@@ -181,9 +181,9 @@ async fn a_batch_that_fails_is_separated_and_only_the_entry_at_fault_is_refused(
     let bad = claims[3].id();
     let committer = lab.troubled(move |ids, _| ids.contains(&bad).then_some(Trouble::Broken));
     let commits = Submit::<Commits>::begin(&committer, SECOND);
-    let asked = [&claims[..1], &claims[1..3], &claims[3..]];
-    let asked = asked.map(|own| commits.ask(own.iter().map(ends).collect()));
-    let answers = join_all(asked).await;
+    let requests = [&claims[..1], &claims[1..3], &claims[3..]];
+    let requests = requests.map(|own| commits.ask(own.iter().map(ends).collect()));
+    let answers = join_all(requests).await;
     let answers: Vec<_> = answers.into_iter().flat_map(Result::unwrap).collect();
     assert_eq!(answers.len(), 6);
     for (at, answer) in answers.into_iter().enumerate() {
@@ -293,7 +293,7 @@ async fn a_database_that_comes_back_is_sent_what_waited() {
     assert!(lab.transactions().len() <= 6, "{:?}", lab.transactions());
 }
 
-/// A caller of an intake, who waits until then.
+/// A caller of an intake that waits until then.
 #[derive(Debug)]
 struct Until(Option<Instant>);
 
@@ -356,7 +356,7 @@ async fn whose_patience_is_over_is_answered_and_the_others_wait_on() {
     assert!(matches!(spent[0].1, Error::Unavailable(_)));
     assert_eq!(intake.len(), 1);
 
-    // When the rest is over, one without any patience is tried before it is told that the database is away.
+    // When the rest is over, one without any patience is tried before it is answered that the database is away.
     tokio::time::sleep_until(intake.resting().unwrap()).await;
     let items = vec![ends(&claims[0])];
     let waiter = Until(Some(Instant::now()));
@@ -367,7 +367,7 @@ async fn whose_patience_is_over_is_answered_and_the_others_wait_on() {
 
 #[tokio::test]
 async fn an_instance_that_cannot_be_fired_is_passed_over_and_the_others_are_fired() {
-    // rule 1.4. The story: one row made the transaction fail that fires timers, and no timer fired any more.
+    // rule 1.4. The bug: one row made the transaction fail that fires timers, and no timer fired any more.
     let lab = Lab::new();
     let later = |delay| Start {
         when: When::After(delay),

@@ -25,7 +25,7 @@ use proptest::sample::subsequence;
 const NAMES: [&str; 3] = ["a", "b", "c"];
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What happens next.
+/// An action of the test.
 #[derive(Clone, Debug)]
 enum Happens {
     /// A signal of that name comes.
@@ -60,7 +60,7 @@ fn some_happening() -> impl Strategy<Value = Happens> {
     ]
 }
 
-/// Where the instance stands.
+/// The status of the instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stands {
     Parked,
@@ -68,7 +68,7 @@ enum Stands {
     Executing,
 }
 
-/// What should be.
+/// The expected state.
 #[derive(Debug)]
 struct Model {
     /// The sequence and name of each message that is pending.
@@ -196,7 +196,7 @@ impl Subject {
         );
     }
 
-    /// What the step is handed.
+    /// Claims the instance; the sequences of what its step is handed.
     fn take(&mut self) -> Vec<i64> {
         let request = ClaimRequest {
             worker: self.worker,

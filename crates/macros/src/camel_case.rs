@@ -1,4 +1,4 @@
-//! How a step function's name becomes the variant that names it in Rust.
+//! Converts the name of a step function to that of its variant.
 
 /// The CamelCase of a function: `ask_again` is `AskAgain`, `try2` is `Try2`.
 ///
@@ -6,9 +6,9 @@
 pub fn camel_case(function: &str) -> String {
     let mut name = String::with_capacity(function.len());
     for word in function.split('_') {
-        let mut letters = word.chars();
-        name.extend(letters.next().into_iter().flat_map(char::to_uppercase));
-        name.push_str(letters.as_str());
+        let mut chars = word.chars();
+        name.extend(chars.next().into_iter().flat_map(char::to_uppercase));
+        name.push_str(chars.as_str());
     }
     name
 }

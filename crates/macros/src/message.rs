@@ -20,7 +20,7 @@ pub fn expand(input: &DeriveInput) -> Result<TokenStream> {
     let copy = &copied.ident;
     let default = default_of(input, copy);
     let remote = LitStr::new(&name.to_string(), name.span());
-    let renamed = Told::read(&input.attrs).names(name);
+    let renamed = SerdeAttributes::read(&input.attrs).names(name);
     Ok(quote! {
         const _: () = {
             #[derive(
@@ -134,7 +134,8 @@ fn keep_known(attributes: &mut Vec<Attribute>) {
     attributes.retain(|attribute| known.iter().any(|name| attribute.path().is_ident(name)));
 }
 
-/// The tokens of a type with the name of what it is a part of in the place of `Self`: in the copy, that is another.
+/// Replaces `Self` in the tokens of a type by the name of the type that contains it: in the copy, `Self` is another
+/// type.
 fn named(tokens: TokenStream, name: &Ident) -> TokenStream {
     let named_one = |token| match token {
         TokenTree::Ident(ident) if ident == "Self" => {
@@ -155,7 +156,7 @@ fn default_of(input: &DeriveInput, copy: &Ident) -> Option<TokenStream> {
     let Data::Struct(body) = &input.data else {
         return None;
     };
-    if !Told::read(&input.attrs).has_default {
+    if !SerdeAttributes::read(&input.attrs).has_default {
         return None;
     }
     let name = &input.ident;
@@ -176,7 +177,7 @@ fn default_of(input: &DeriveInput, copy: &Ident) -> Option<TokenStream> {
 
 /// The attributes of a type for serde and schemars.
 #[derive(Default)]
-struct Told {
+struct SerdeAttributes {
     /// The name that its author gives it for serde, if it is one name.
     renamed: Option<Option<LitStr>>,
     /// `true` if missing fields are taken from the default of the type.
@@ -185,15 +186,15 @@ struct Told {
     has_schema_name: bool,
 }
 
-impl Told {
+impl SerdeAttributes {
     fn read(attributes: &[Attribute]) -> Self {
-        let mut told = Self::default();
+        let mut found = Self::default();
         for attribute in attributes {
             let is_schemas = attribute.path().is_ident("schemars");
             if !is_schemas && !attribute.path().is_ident("serde") {
                 continue;
             }
-            // serde reports attributes that cannot be read, in their place.
+            // serde reports attributes that cannot be read, at their position.
             let _ = attribute.parse_nested_meta(|meta| {
                 let mut value = None;
                 let is_bare =
@@ -203,19 +204,19 @@ impl Told {
                 } else if !is_bare {
                     value = literal(meta.value()?.parse()?);
                 }
-                told.has_default |= meta.path.is_ident("default") && is_bare;
+                found.has_default |= meta.path.is_ident("default") && is_bare;
                 if meta.path.is_ident("rename") {
-                    told.has_schema_name |= is_schemas;
-                    told.renamed = Some(value);
+                    found.has_schema_name |= is_schemas;
+                    found.renamed = Some(value);
                 }
                 Ok(())
             });
         }
-        told
+        found
     }
 
-    /// The attributes that name the copy: as its author says, or like the type. Of a definition of another type schemars
-    /// takes the name of that, unless it is told one itself.
+    /// The attributes that name the copy: with the name that its author gives, or that of the type. For a definition of
+    /// another type, schemars uses the name of that type, unless an attribute gives it a name.
     fn names(&self, name: &Ident) -> TokenStream {
         let own = LitStr::new(&name.unraw().to_string(), name.span());
         match &self.renamed {

@@ -1,4 +1,4 @@
-//! What `#[derive(Message)]` puts on the copy of a type, and what it says when it cannot.
+//! The attributes that `#[derive(Message)]` puts on the copy of a type, and the errors that it reports.
 
 use super::expand;
 

@@ -14,7 +14,7 @@ impl Mistakes {
         }
     }
 
-    /// The value, or its mistake on the list.
+    /// Returns the value, or adds the mistake to the list.
     pub fn take<T>(&mut self, found: Result<T>) -> Option<T> {
         found.map_err(|mistake| self.add(mistake)).ok()
     }

@@ -1,4 +1,4 @@
-//! How a variant's name becomes the name that is stored.
+//! Converts the name of a variant to the name that is stored.
 
 /// The snake_case of a variant: `AskAgain` is `ask_again`, `HTTPCall` is `http_call`, `Try2` is `try2`.
 ///
@@ -6,21 +6,21 @@
 pub fn snake_case(variant: &str) -> String {
     let mut name = String::with_capacity(variant.len() + 4);
     let mut before: Option<char> = None;
-    let mut letters = variant.chars().peekable();
-    while let Some(letter) = letters.next() {
-        let next_is_lower = letters.peek().is_some_and(|next| next.is_lowercase());
-        if before.is_some_and(|before| begins_word(before, letter, next_is_lower)) {
+    let mut chars = variant.chars().peekable();
+    while let Some(char) = chars.next() {
+        let next_is_lower = chars.peek().is_some_and(|next| next.is_lowercase());
+        if before.is_some_and(|before| begins_word(before, char, next_is_lower)) {
             name.push('_');
         }
-        name.extend(letter.to_lowercase());
-        before = Some(letter);
+        name.extend(char.to_lowercase());
+        before = Some(char);
     }
     name
 }
 
 /// A capital begins a word after a small letter or a digit, and at the end of a run of capitals (`C` in `HTTPCall`).
-fn begins_word(before: char, letter: char, next_is_lower: bool) -> bool {
-    letter.is_uppercase() && before != '_' && (!before.is_uppercase() || next_is_lower)
+fn begins_word(before: char, current: char, next_is_lower: bool) -> bool {
+    current.is_uppercase() && before != '_' && (!before.is_uppercase() || next_is_lower)
 }
 
 #[cfg(test)]
@@ -28,7 +28,7 @@ mod tests {
     use super::snake_case;
 
     #[test]
-    fn words_are_parted_where_a_reader_parts_them() {
+    fn words_are_split_where_a_reader_splits_them() {
         for (variant, name) in [
             ("Start", "start"),
             ("AskAgain", "ask_again"),

@@ -1,4 +1,4 @@
-//! What `#[derive(Step)]` expands to, and what it says when it cannot.
+//! The expansion of `#[derive(Step)]`, and the errors that it reports.
 
 use quote::quote;
 

@@ -1,4 +1,4 @@
-//! What `#[machine]` says of mistakes, and which piece of the source the compiler shows for each.
+//! The errors that `#[machine]` reports for mistakes, and the piece of the source that the compiler shows for each.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
 
@@ -48,9 +48,11 @@ fn mistakes(options: &str, item: &str) -> Vec<(String, String)> {
     input.write_all(source.as_bytes()).unwrap();
     drop(input);
     let output = compiler.wait_with_output().unwrap();
-    let said = String::from_utf8(output.stderr).unwrap();
-    let lines = said.lines().filter_map(|line| line.split_once(": error: "));
-    let place = |at: &str| {
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    let lines = stderr
+        .lines()
+        .filter_map(|line| line.split_once(": error: "));
+    let source_at = |at: &str| {
         let mut numbers = at
             .rsplit(':')
             .map(|number| number.parse::<usize>().unwrap());
@@ -58,28 +60,28 @@ fn mistakes(options: &str, item: &str) -> Vec<(String, String)> {
         source.lines().nth(line - 1).unwrap()[column - 1..].to_owned()
     };
     let found: Vec<_> = lines
-        .map(|(at, message)| (place(at), message.to_owned()))
+        .map(|(at, message)| (source_at(at), message.to_owned()))
         .collect();
     assert!(
         !found.is_empty(),
-        "{source} compiles, or fails otherwise: {said}"
+        "{source} compiles, or fails otherwise: {stderr}"
     );
     found
 }
 
-/// The one mistake, which points to that place.
-fn mistake(options: &str, item: &str, place: &str) -> String {
+/// Returns the only mistake, which must point to the source that begins with `span`.
+fn mistake(options: &str, item: &str, span: &str) -> String {
     let mut all = mistakes(options, item);
     assert!(
-        all.len() == 1 && all[0].0.starts_with(place),
-        "{all:?} at {place}"
+        all.len() == 1 && all[0].0.starts_with(span),
+        "{all:?} at {span}"
     );
     all.remove(0).1
 }
 
-/// The one mistake of a block with these items.
-fn mistake_in(items: &str, place: &str) -> String {
-    mistake("steps = At", &format!("impl Checkout {{ {items} }}"), place)
+/// Returns the only mistake of a block with these items.
+fn mistake_in(items: &str, span: &str) -> String {
+    mistake("steps = At", &format!("impl Checkout {{ {items} }}"), span)
 }
 
 #[test]
@@ -292,13 +294,13 @@ fn options_are_known_and_given_once() {
                    `history`, `max_deaths`, `signals(...)` and `updates(...)`";
     let twice = "this option is given twice: remove one";
     let list = "a list is expected: write its constants in parentheses, such as `signals(PAID)`";
-    for (options, place, message) in [
+    for (options, span, message) in [
         ("steps = At, status = u32", "status", unknown),
         ("steps = At, steps = Now", "steps = Now", twice),
         ("steps = At, signals(A), signals(B)", "signals(B)", twice),
         ("steps = At, signals = PAID", "signals", list),
     ] {
-        assert_eq!(mistake(options, &item, place), message);
+        assert_eq!(mistake(options, &item, span), message);
     }
 }
 

@@ -45,7 +45,7 @@
 //! | other text (UTF-8) | the text, as a JSON string |
 //! | other bytes | none: the message is terminated |
 //!
-//! A message that can never become an event is *terminated*: the server is told not to deliver it again, the message is
+//! A message that can never become an event is *terminated*: the server will not deliver it again, the message is
 //! logged with its sequence in the stream, and it is [counted](Stats::terminated). This happens if the body is not text
 //! or is larger than `payload_bytes`, if the event type is not a valid name, or if the function that determines the
 //! type panicked. It does not stop other messages, and the message stays in the stream as long as the stream keeps
@@ -53,7 +53,7 @@
 //!
 //! # During an outage
 //!
-//! While the database is unavailable, the held messages are kept and retried, and the server is told that they are in
+//! While the database is unavailable, the held messages are kept and retried, and the server learns that they are in
 //! progress. While the NATS server is unavailable, the source reconnects and continues. In both cases it holds at most
 //! [two batches](SourceBuilder::batch) of messages, or some tens of megabytes of them.
 

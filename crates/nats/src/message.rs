@@ -35,12 +35,12 @@ impl<'a> Message<'a> {
 /// Determines the event type of a message.
 pub(crate) type TypeOf = dyn Fn(&Message<'_>) -> String + Send + Sync;
 
-/// A held message: how to acknowledge it, and what it becomes.
-pub(crate) struct Letter {
+/// A received message: how to acknowledge it, and what it becomes.
+pub(crate) struct Received {
     /// The subject for its acknowledgement.
     pub reply: String,
     /// Its subject and its sequence in the stream, for the log.
-    pub place: String,
+    pub position: String,
     /// The event, or the reason why it can never become one.
     pub event: Result<NewEvent, String>,
 }
@@ -58,13 +58,13 @@ impl NewEvent {
     }
 }
 
-impl Letter {
+impl Received {
     /// Converts a message. Returns `None` if it does not come from a stream. Nothing of the message itself is kept.
     pub fn of(message: &jetstream::Message, type_of: &TypeOf) -> Option<Self> {
         let origin = Origin::of(message)?;
         Some(Self {
             reply: message.reply.as_ref()?.as_str().to_owned(),
-            place: format!(
+            position: format!(
                 "{} ({}:{})",
                 message.subject, origin.stream, origin.sequence
             ),
@@ -156,7 +156,7 @@ mod tests {
     #[test]
     fn a_body_is_kept_as_json_if_it_is_and_as_a_string_if_it_is_text() {
         let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
-        for (body, said) in [
+        for (body, expected) in [
             (r#" {"b": 1.0, "b": 2} "#, r#"{"b": 1.0, "b": 2}"#),
             ("42", "42"),
             (&deep, &deep),
@@ -164,7 +164,7 @@ mod tests {
             ("{", r#""{""#),
             ("a\0\"b", r#""a\u0000\"b""#),
         ] {
-            assert_eq!(payload(body.as_bytes()).unwrap().as_str(), said);
+            assert_eq!(payload(body.as_bytes()).unwrap().as_str(), expected);
         }
         assert!(payload(b"\xff").unwrap_err().contains("not UTF-8 text"));
     }
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_that_is_no_name_is_hashed() {
+    fn an_id_that_is_not_a_name_is_hashed() {
         assert!(Name::new("x".repeat(256)).is_err());
         let id = hashed(&"x".repeat(256));
         assert_eq!(id.len(), "sha256:".len() + 64);

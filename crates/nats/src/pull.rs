@@ -71,12 +71,12 @@ impl Pull {
     }
 
     /// Requests a batch, unless one is in transit.
-    pub async fn ask(&mut self) -> Result<(), String> {
+    pub async fn request_batch(&mut self) -> Result<(), String> {
         if self.pending == 0 {
-            let asked = self
+            let sent = self
                 .consumer
                 .request_batch(self.request.clone(), self.inbox.clone());
-            asked.await.map_err(|error| error.to_string())?;
+            sent.await.map_err(|error| error.to_string())?;
             self.pending = self.request.batch;
         }
         Ok(())
@@ -85,7 +85,7 @@ impl Pull {
     /// Waits for the next message, without a time limit.
     pub async fn next(&mut self) -> Result<jetstream::Message, String> {
         loop {
-            self.ask().await?;
+            self.request_batch().await?;
             let next = tokio::time::timeout(EXPIRES + SILENCE, self.messages.next()).await;
             let next = next.map_err(|_| "the server has fallen silent".to_owned())?;
             if let Some(message) = self.take(next)? {
@@ -125,7 +125,7 @@ impl Pull {
         next: Option<async_nats::Message>,
     ) -> Result<Option<jetstream::Message>, String> {
         let message = next.ok_or("the connection was closed")?;
-        let said = message.description.as_deref().unwrap_or_default();
+        let description = message.description.as_deref().unwrap_or_default();
         match message.status.unwrap_or(StatusCode::OK) {
             StatusCode::OK => {
                 self.pending = self.pending.saturating_sub(1);
@@ -135,8 +135,10 @@ impl Pull {
             StatusCode::IDLE_HEARTBEAT => {}
             // The request has expired, or has reached its bytes.
             StatusCode::TIMEOUT | StatusCode::NOT_FOUND => self.pending = 0,
-            StatusCode::REQUEST_TERMINATED if said.starts_with("Message Size") => self.pending = 0,
-            status => return Err(format!("the server says {status}: {said}")),
+            StatusCode::REQUEST_TERMINATED if description.starts_with("Message Size") => {
+                self.pending = 0
+            }
+            status => return Err(format!("the server says {status}: {description}")),
         }
         Ok(None)
     }

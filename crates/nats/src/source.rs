@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::builder::{Consumer, SourceBuilder};
-use crate::message::{Letter, NewEvent, TypeOf};
+use crate::message::{NewEvent, Received, TypeOf};
 use crate::publish::{Closed, Verdict, publish};
 use crate::pull::{BYTES, Pull};
 
@@ -166,12 +166,12 @@ impl Reader {
                 Some(Err(problem)) => return End::Failed(problem),
                 Some(Ok(message)) => message,
             };
-            let (letters, mut problem) = self.gather(first, &mut messages).await;
+            let (received, mut problem) = self.gather(first, &mut messages).await;
             // The next messages arrive while these are published.
             if problem.is_none() && !stop.is_cancelled() {
-                problem = messages.ask().await.err();
+                problem = messages.request_batch().await.err();
             }
-            let verdicts = match self.publish(&letters, ack_wait, stop).await {
+            let verdicts = match self.publish(&received, ack_wait, stop).await {
                 Ok(verdicts) => verdicts,
                 Err(Closed) => {
                     tracing::error!("abide was closed: no more messages become events");
@@ -181,11 +181,11 @@ impl Reader {
             if stop.is_cancelled() {
                 // No more messages may arrive, or the returned ones would be delivered here again.
                 let rest = messages.end().await;
-                self.answer_all(&letters, &verdicts, counts, true).await;
+                self.answer_all(&received, &verdicts, counts, true).await;
                 self.give_back(&rest, counts).await;
                 return End::Stopped;
             }
-            self.answer_all(&letters, &verdicts, counts, false).await;
+            self.answer_all(&received, &verdicts, counts, false).await;
             if let Some(problem) = problem {
                 return End::Failed(problem);
             }
@@ -194,8 +194,8 @@ impl Reader {
 
     /// Takes the first message and those that have arrived already; also returns the problem if there can be no more.
     /// Never waits for a clock.
-    async fn gather(&self, first: Message, messages: &mut Pull) -> (Vec<Letter>, Option<String>) {
-        let mut letters = Vec::new();
+    async fn gather(&self, first: Message, messages: &mut Pull) -> (Vec<Received>, Option<String>) {
+        let mut received = Vec::new();
         let mut bytes = 0;
         let mut next = Some(first);
         let mut is_rested = false;
@@ -203,7 +203,7 @@ impl Reader {
             match next.take() {
                 Some(message) => {
                     bytes += message.payload.len();
-                    letters.extend(Letter::of(&message, &*self.type_of));
+                    received.extend(Received::of(&message, &*self.type_of));
                     is_rested = false;
                 }
                 // The connection may be about to deliver more.
@@ -211,14 +211,14 @@ impl Reader {
                     is_rested = true;
                     tokio::task::yield_now().await;
                 }
-                None => return (letters, None),
+                None => return (received, None),
             }
-            if letters.len() >= self.batch || bytes >= BYTES {
-                return (letters, None);
+            if received.len() >= self.batch || bytes >= BYTES {
+                return (received, None);
             }
             match messages.ready() {
                 Ok(message) => next = message,
-                Err(problem) => return (letters, Some(problem)),
+                Err(problem) => return (received, Some(problem)),
             }
         }
     }
@@ -226,23 +226,23 @@ impl Reader {
     /// Publishes, and returns the result for each message after the commit.
     async fn publish(
         &self,
-        letters: &[Letter],
+        received: &[Received],
         ack_wait: Duration,
         stop: &CancellationToken,
     ) -> Result<Vec<Verdict>, Closed> {
-        let events: Vec<&NewEvent> = letters
+        let events: Vec<&NewEvent> = received
             .iter()
-            .filter_map(|letter| letter.event.as_ref().ok())
+            .filter_map(|one| one.event.as_ref().ok())
             .collect();
         let published = match events.is_empty() {
             true => Vec::new(),
             false => tokio::select! {
                 verdicts = publish(&self.abide, &events, stop) => verdicts?,
-                never = self.hold(letters, ack_wait) => match never {},
+                never = self.hold(received, ack_wait) => match never {},
             },
         };
         let mut published = published.into_iter();
-        let verdicts = letters.iter().map(|letter| match &letter.event {
+        let verdicts = received.iter().map(|one| match &one.event {
             Ok(_) => published
                 .next()
                 .unwrap_or_else(|| Verdict::Later("it was not answered for".to_owned())),
@@ -254,41 +254,41 @@ impl Reader {
     /// Acknowledges and counts each message.
     async fn answer_all(
         &self,
-        letters: &[Letter],
+        received: &[Received],
         verdicts: &[Verdict],
         counts: &Counts,
         is_stopping: bool,
     ) {
-        let answers = letters.iter().zip(verdicts).map(|(letter, verdict)| {
-            let kind = counts.note(letter, verdict, is_stopping);
-            self.answer(letter, kind)
+        let answers = received.iter().zip(verdicts).map(|(one, verdict)| {
+            let kind = counts.note(one, verdict, is_stopping);
+            self.answer(one, kind)
         });
         join_all(answers).await;
     }
 
     /// Reports to the server, until cancelled, that these messages are in progress.
-    async fn hold(&self, letters: &[Letter], ack_wait: Duration) -> Infallible {
+    async fn hold(&self, received: &[Received], ack_wait: Duration) -> Infallible {
         loop {
             tokio::time::sleep(ack_wait / 3).await;
-            for letter in letters {
+            for one in received {
                 let progress = AckKind::Progress.into();
                 // If the server does not receive this, it delivers the message again, which changes nothing.
-                let _ = self.client.publish(letter.reply.clone(), progress).await;
+                let _ = self.client.publish(one.reply.clone(), progress).await;
             }
         }
     }
 
     /// Acknowledges a message, and waits for the server's confirmation. Without it the message is delivered again, and
     /// is then a duplicate.
-    async fn answer(&self, letter: &Letter, kind: AckKind) {
-        let answer = self.client.request(letter.reply.clone(), kind.into());
+    async fn answer(&self, received: &Received, kind: AckKind) {
+        let answer = self.client.request(received.reply.clone(), kind.into());
         let problem = match tokio::time::timeout(ANSWER, answer).await {
             Ok(Ok(_)) => return,
             Ok(Err(error)) => error.to_string(),
             Err(_) => format!("no answer within {ANSWER:?}"),
         };
         tracing::debug!(
-            message = letter.place,
+            message = received.position,
             problem,
             "it may be handed out again"
         );
@@ -296,31 +296,35 @@ impl Reader {
 
     /// Returns messages to the server that have arrived and were not processed.
     async fn give_back(&self, messages: &[Message], counts: &Counts) {
-        let letters = messages
+        let received = messages
             .iter()
-            .filter_map(|message| Letter::of(message, &*self.type_of));
-        let letters: Vec<Letter> = letters.collect();
+            .filter_map(|message| Received::of(message, &*self.type_of));
+        let received: Vec<Received> = received.collect();
         let count = &counts.returned;
-        count.fetch_add(letters.len() as u64, Ordering::Relaxed);
-        let answers = letters
+        count.fetch_add(received.len() as u64, Ordering::Relaxed);
+        let answers = received
             .iter()
-            .map(|letter| self.answer(letter, AckKind::Nak(None)));
+            .map(|one| self.answer(one, AckKind::Nak(None)));
         join_all(answers).await;
     }
 }
 
 impl Counts {
     /// Counts the result for a message, and returns its acknowledgement.
-    fn note(&self, letter: &Letter, verdict: &Verdict, is_stopping: bool) -> AckKind {
+    fn note(&self, received: &Received, verdict: &Verdict, is_stopping: bool) -> AckKind {
         let (count, kind) = match verdict {
             Verdict::Published { duplicate: false } => (&self.published, AckKind::Ack),
             Verdict::Published { duplicate: true } => (&self.duplicates, AckKind::Ack),
             Verdict::Hopeless(problem) => {
-                tracing::error!(message = letter.place, problem, "it can never be an event");
+                tracing::error!(
+                    message = received.position,
+                    problem,
+                    "it can never be an event"
+                );
                 (&self.terminated, AckKind::Term)
             }
             Verdict::Later(problem) => {
-                tracing::warn!(message = letter.place, problem, "it is given back");
+                tracing::warn!(message = received.position, problem, "it is given back");
                 (
                     &self.returned,
                     AckKind::Nak((!is_stopping).then_some(AGAIN)),

@@ -7,7 +7,7 @@ pub struct Address {
     base: String,
     /// The database to connect to for creating others.
     admin_database: String,
-    /// What follows the database: empty, or begins with `?`.
+    /// The part that follows the database: empty, or begins with `?`.
     parameters: String,
 }
 
@@ -53,10 +53,10 @@ impl Address {
         &self.admin_database
     }
 
-    /// How pgbouncer is told where a database of this server is.
+    /// The connection string with which pgbouncer reaches a database of this server.
     pub fn for_pgbouncer(&self, database: &str) -> String {
-        let place = self.base.split_once("://").map_or("", |(_, place)| place);
-        let (role, host) = place.rsplit_once('@').unwrap_or(("", place));
+        let rest = self.base.split_once("://").map_or("", |(_, rest)| rest);
+        let (role, host) = rest.rsplit_once('@').unwrap_or(("", rest));
         let (role, password) = role.split_once(':').unwrap_or((role, ""));
         let (host, port) = host.rsplit_once(':').unwrap_or((host, "5432"));
         let mut target = format!("host={host} port={port} dbname={database} user={role}");

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-/// What a caller reads when a program is missing.
+/// The message when a program is missing.
 const INSTALL: &str = "run `make setup`, or install PostgreSQL (the Debian package is `postgresql`) and put its programs in PATH";
 
 /// Where Debian keeps its versions, `15/bin` and so on; most of them are not in PATH.

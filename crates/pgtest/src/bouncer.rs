@@ -11,7 +11,7 @@ use crate::address::Address;
 use crate::cluster::free_port;
 use crate::supervisor::{is_root, unprivileged_user};
 
-/// How long it may take to start.
+/// Longest time that it may take to start.
 const START: Duration = Duration::from_secs(10);
 
 /// A running pgbouncer in transaction mode: a connection of a client is given a server's only from BEGIN to COMMIT, and
@@ -96,9 +96,9 @@ impl Drop for Bouncer {
 
 fn program() -> PathBuf {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let places = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/usr/bin".into()]);
-    places
-        .map(|place| place.join("pgbouncer"))
+    let folders = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/usr/bin".into()]);
+    folders
+        .map(|folder| folder.join("pgbouncer"))
         .find(|program| program.is_file())
         .unwrap_or_else(|| {
             panic!(

@@ -27,7 +27,7 @@ const SETTINGS: &[(&str, &str)] = &[
 /// port, nor connect to itself there, which a client that retries on loopback otherwise does once in a while.
 const PORTS: Range<u16> = 16_384..32_768;
 
-/// How often another port is tried, when somebody takes the one that was free a moment ago.
+/// Number of other ports that are tried, when somebody takes the one that was free a moment ago.
 const PORTS_MAX: u32 = 8;
 
 /// A cluster and the process that owns it; stopped and removed when dropped.
@@ -64,7 +64,7 @@ impl Cluster {
             let port = free_port();
             configure(supervisor.directory(), &[("port", &port.to_string())]);
             tried += 1;
-            match supervisor.ask("start") {
+            match supervisor.run("start") {
                 Ok(()) => break port,
                 Err(error) => assert!(
                     tried < PORTS_MAX && error.contains("could not bind"),
@@ -94,23 +94,23 @@ impl Cluster {
     }
 
     pub fn start(&self) {
-        self.ask("start");
+        self.run("start");
     }
 
     pub fn stop(&self) {
-        self.ask("stop");
+        self.run("stop");
     }
 
     pub fn crash(&self) {
-        self.ask("crash");
+        self.run("crash");
     }
 
     pub fn kill(&self) {
-        self.ask("kill");
+        self.run("kill");
     }
 
     pub fn promote(&self) {
-        self.ask("promote");
+        self.run("promote");
     }
 
     /// The base backup has written down where to receive from; of what is written twice, the last counts.
@@ -120,11 +120,11 @@ impl Cluster {
             .directory()
             .join("data/postgresql.auto.conf");
         append(&file, "primary_conninfo = ''\n");
-        self.ask("reload");
+        self.run("reload");
     }
 
-    fn ask(&self, command: &str) {
-        let answer = self.supervisor().ask(command);
+    fn run(&self, command: &str) {
+        let answer = self.supervisor().run(command);
         answer.unwrap_or_else(|error| panic!("cannot {command} PostgreSQL: {error}"));
     }
 
@@ -170,7 +170,7 @@ fn write_own(path: &Path, content: &[u8]) {
     written.unwrap_or_else(|error| panic!("cannot write {}: {error}", path.display()));
 }
 
-/// A port nobody listens on just now, begun at a random place so that processes that start together do not meet.
+/// A port that is free just now; the search begins at a random one, so that processes that start together do not meet.
 pub fn free_port() -> u16 {
     let random = RandomState::new().build_hasher().finish();
     let offset = (random % PORTS.len() as u64) as u16;

@@ -7,7 +7,7 @@ use std::process::{Command, ExitCode};
 
 use abide_pgtest::{Server, URL_VARIABLE};
 
-/// What the server of many tests does without: it never loses its power. Tests that crash a server have one of their own,
+/// Settings without durability: this server never loses its power. Tests that crash a server have one of their own,
 /// which is durable. It has room for the connections of all tests that run at the same time.
 const SHARED: &[(&str, &str)] = &[
     ("fsync", "off"),

@@ -13,7 +13,7 @@ const SCRIPT: &str = include_str!("supervise.sh");
 /// The users to run PostgreSQL as when we are root, which it refuses to be run by.
 const USERS: [&str; 2] = ["postgres", "nobody"];
 
-/// How much of the server's log a failure shows.
+/// Part of the server's log that a failure shows.
 const LOG_LINES: usize = 20;
 
 /// A handle on the owner of one cluster. Dropping it waits until the server is stopped and its directory removed.
@@ -70,18 +70,18 @@ impl Supervisor {
         supervisor
     }
 
-    /// Where the cluster is: `data`, its data directory, and `log`, what the server said.
+    /// Where the cluster is: `data`, its data directory, and `log`, what the server printed.
     pub fn directory(&self) -> &Path {
         &self.directory
     }
 
     /// Gives a command and waits until it is done.
-    pub fn ask(&mut self, command: &str) -> Result<(), String> {
+    pub fn run(&mut self, command: &str) -> Result<(), String> {
         let Some(commands) = &mut self.commands else {
             unreachable!("it is closed in `drop` only");
         };
-        let asked = writeln!(commands, "{command}").and_then(|()| commands.flush());
-        asked.map_err(|error| format!("its supervisor is gone: {error}"))?;
+        let sent = writeln!(commands, "{command}").and_then(|()| commands.flush());
+        sent.map_err(|error| format!("its supervisor is gone: {error}"))?;
         match self.answer() {
             answer if answer == "ok" => Ok(()),
             answer => Err(format!("{answer}; its log ends:\n{}", self.log_end())),
@@ -116,7 +116,7 @@ impl Drop for Supervisor {
     }
 }
 
-/// Whom to run servers as that do not run as root.
+/// The user and group to run servers as, because they do not run as root.
 pub fn unprivileged_user() -> (u32, u32) {
     USERS
         .iter()
@@ -129,12 +129,12 @@ pub fn unprivileged_user() -> (u32, u32) {
         })
 }
 
-/// Whether we are root.
+/// Returns true if we are root.
 pub fn is_root() -> bool {
     id(&["-u"]) == Some(0)
 }
 
-/// What the program `id` says of us, or of a user; `None` when there is no such user.
+/// The number that the program `id` prints of us, or of a user; `None` when there is no such user.
 fn id(arguments: &[&str]) -> Option<u32> {
     let output = Command::new("id")
         .args(arguments)

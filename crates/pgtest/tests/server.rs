@@ -24,7 +24,7 @@ fn fresh_databases_are_distinct_and_empty() {
 }
 
 #[test]
-fn a_server_is_durable_unless_told_otherwise() {
+fn a_server_is_durable_unless_configured_otherwise() {
     let server = Server::private(&[("shared_buffers", "16MB"), ("application_name", "it's")]);
     let url = server.url("postgres");
     for (setting, value) in [

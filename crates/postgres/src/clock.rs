@@ -65,19 +65,20 @@ pub(crate) async fn follow(clock: &SystemClock, client: &Client) -> Result<()> {
 
 async fn time(client: &Client) -> Result<Timestamp> {
     let rows = query(client, CLOCK, Vec::new()).await?;
-    let told = each(&rows, |cells| cells.next::<Timestamp>())?;
-    told.into_iter()
+    let times = each(&rows, |cells| cells.next::<Timestamp>())?;
+    times
+        .into_iter()
         .next()
         .ok_or_else(|| Error::Broken("the server did not report the time".into()))
 }
 
 /// Sets the clock to the server's time at intervals, until stopped, and notifies the bus of outbox rows that it sees in
-/// the same statement. `looks` is `true` while that check works.
+/// the same statement. `checks` is `true` while that check works.
 pub(crate) async fn keep_following(
     clock: Arc<SystemClock>,
     pool: Arc<Pool>,
     bus: Bus,
-    looks: Arc<AtomicBool>,
+    checks: Arc<AtomicBool>,
     stop: CancellationToken,
 ) {
     loop {
@@ -88,9 +89,9 @@ pub(crate) async fn keep_following(
         let followed = match pool.get().await {
             // Behind a pooler, the server may change under an open connection.
             Ok(client) => {
-                let look = || async {
+                let read = || async {
                     let seen = pool.lineage().recognise(&client).await?;
-                    looks.store(seen.is_some(), Ordering::Relaxed);
+                    checks.store(seen.is_some(), Ordering::Relaxed);
                     if seen.is_some_and(|seen| seen.has_outbox) {
                         bus.tell(Effects {
                             outbox: true,
@@ -102,12 +103,12 @@ pub(crate) async fn keep_following(
                         None => time(&client).await,
                     }
                 };
-                client.bounded(clock.follow(look)).await
+                client.bounded(clock.follow(read)).await
             }
             Err(error) => Err(error),
         };
         if let Err(error) = followed {
-            looks.store(false, Ordering::Relaxed);
+            checks.store(false, Ordering::Relaxed);
             tracing::debug!(%error, "the server did not report the time");
         }
     }

@@ -286,7 +286,7 @@ pub(crate) async fn deduped(
 /// Reads the signals that are held for keys, by id. Uses the rows that the insert just before has read, if any.
 pub(crate) async fn held_signals(txn: &mut Transaction<'_>, keys: &[Key]) -> Result<Vec<Command>> {
     let mut held = match txn.held_ahead.take() {
-        Some((asked, rows)) if keys.iter().all(|key| asked.contains(key)) => {
+        Some((known_keys, rows)) if keys.iter().all(|key| known_keys.contains(key)) => {
             let mut held = read_commands(&rows)?;
             if !held.is_empty() {
                 let keys: BTreeSet<&Key> = keys.iter().collect();
@@ -376,22 +376,22 @@ pub(crate) fn close(txn: &mut Transaction<'_>, closings: &[Closing], now: Timest
     Ok(())
 }
 
-/// Reads the pending commands that `looks` asks for, by instance and sequence.
+/// Reads the pending commands that `needs` names, by instance and sequence.
 pub(crate) async fn pending(
     txn: &mut Transaction<'_>,
-    looks: &[(InstanceId, InboxNeeds)],
+    needs: &[(InstanceId, InboxNeeds)],
 ) -> Result<Vec<(InstanceId, Pending)>> {
     let mut named: BTreeSet<(InstanceId, &str)> = BTreeSet::new();
     let mut from_kind: BTreeSet<(InstanceId, i16)> = BTreeSet::new();
-    for (id, look) in looks {
-        if look.all {
+    for (id, need) in needs {
+        if need.all {
             from_kind.insert((*id, CommandKind::Signal.code()));
             continue;
         }
-        if look.updates {
+        if need.updates {
             from_kind.insert((*id, CommandKind::Update.code()));
         }
-        named.extend(look.names.iter().map(|name| (*id, name.as_str())));
+        named.extend(need.names.iter().map(|name| (*id, name.as_str())));
     }
     let by_name = vec![
         Param::list(named.iter().map(|(id, _)| *id)),

@@ -116,12 +116,12 @@ pub(crate) async fn store_events(
         let rows = if probes.is_empty() {
             txn.read(STORE_EVENTS, params).await?
         } else {
-            let look = (waiters::WAITERS, waiters::waiters_params(&probes));
-            let (rows, found) = txn.read_both((STORE_EVENTS, params), look).await?;
+            let probe = (waiters::WAITERS, waiters::waiters_params(&probes));
+            let (rows, found) = txn.read_both((STORE_EVENTS, params), probe).await?;
             txn.waiters_ahead = Some((probes, found));
             rows
         };
-        new.extend(each(&rows, place)?);
+        new.extend(each(&rows, sequence_of)?);
     }
     let mut known = BTreeMap::new();
     if new.len() < distinct.len() {
@@ -132,7 +132,7 @@ pub(crate) async fn store_events(
             Param::list(there.iter().map(|one| one.event_type.as_str())),
             Param::list(there.iter().map(|one| one.event_id.as_str())),
         ];
-        known.extend(each(&txn.read(KNOWN_EVENTS, params).await?, place)?);
+        known.extend(each(&txn.read(KNOWN_EVENTS, params).await?, sequence_of)?);
     }
     let mut stored = Vec::with_capacity(events.len());
     for (at, event) in events.iter().enumerate() {
@@ -150,7 +150,7 @@ pub(crate) async fn store_events(
     Ok(stored)
 }
 
-fn place(cells: &mut Cells<'_>) -> Result<((Name, Name), EventSequence)> {
+fn sequence_of(cells: &mut Cells<'_>) -> Result<((Name, Name), EventSequence)> {
     Ok(((cells.next()?, cells.next()?), cells.next()?))
 }
 

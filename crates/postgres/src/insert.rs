@@ -157,10 +157,10 @@ async fn insert_part(
         let rows: Vec<&NewRow> = left.iter().map(|(_, row)| *row).collect();
         let answers = try_insert(txn, &rows).await?;
         let mut again = Vec::new();
-        for ((place, row), answer) in left.into_iter().zip(answers) {
-            match (answer, started.get_mut(place)) {
+        for ((index, row), answer) in left.into_iter().zip(answers) {
+            match (answer, started.get_mut(index)) {
                 (Some(answer), Some(slot)) => *slot = Some(answer),
-                _ => again.push((place, row)),
+                _ => again.push((index, row)),
             }
         }
         left = again;
@@ -197,7 +197,7 @@ pub(crate) fn open(txn: &mut Transaction<'_>, id: InstanceId, row: &NewRow) -> R
 /// other instance gets the key, so what is found then is complete. A row that was overtaken is deleted again.
 async fn try_insert(txn: &mut Transaction<'_>, rows: &[&NewRow]) -> Result<Vec<Option<Started>>> {
     let mut params = all_columns(rows)?;
-    params.push(Param::list(places(rows)));
+    params.push(Param::list(insert_order(rows)));
     // The signals that are held for the keys are needed next, so they are read in the same round trip.
     let keys: BTreeSet<Key> = rows.iter().filter_map(|row| row.key.clone()).collect();
     let mut newest: HashMap<Key, InstanceId> = HashMap::new();
@@ -285,7 +285,7 @@ async fn holders(txn: &mut Transaction<'_>, rows: &[&NewRow]) -> Result<Vec<Hold
 /// The order of insertion: by key, so that two batches with the same keys wait for each other in the same order and do
 /// not deadlock. Of two rows with the same key, the first comes first. If rows with different keys have the same unique
 /// key, the first of those must win too, so the order stays unchanged.
-fn places(rows: &[&NewRow]) -> Vec<i32> {
+fn insert_order(rows: &[&NewRow]) -> Vec<i32> {
     let mut uniques: HashMap<_, &Option<Key>> = HashMap::new();
     let mut crossed = false;
     for row in rows {
@@ -300,13 +300,13 @@ fn places(rows: &[&NewRow]) -> Vec<i32> {
             Some((&row.key, row.key.is_none().then_some(&row.unique_key)))
         });
     }
-    let mut places = vec![0; rows.len()];
-    for (place, at) in (0..).zip(order) {
-        if let Some(slot) = places.get_mut(at) {
-            *slot = place;
+    let mut positions = vec![0; rows.len()];
+    for (position, at) in (0..).zip(order) {
+        if let Some(slot) = positions.get_mut(at) {
+            *slot = position;
         }
     }
-    places
+    positions
 }
 
 fn columns(rows: &[&NewRow]) -> Vec<Param> {

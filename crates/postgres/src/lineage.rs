@@ -137,7 +137,7 @@ impl Lineage {
     /// Checks that the database is still the same, and handles the change if it is not; returns what else the server
     /// reported. Returns `None` if the role may not read the server's identity.
     pub async fn recognise(&self, client: &Client) -> Result<Option<ServerStatus>> {
-        let Some((identity, look)) = identity(client).await? else {
+        let Some((identity, status)) = identity(client).await? else {
             if !self.has_warned.swap(true, Ordering::Relaxed) {
                 tracing::warn!(
                     "fail-overs are not noticed: the role may not read the identity of the server; \
@@ -149,13 +149,13 @@ impl Lineage {
         {
             // The setting can be changed while connections are open.
             let mut known = self.known();
-            known.commits_async = look.commits_async && !known.allows_async;
+            known.commits_async = status.commits_async && !known.allows_async;
         }
         if self.known().identity == Some(identity) {
-            return Ok(Some(look));
+            return Ok(Some(status));
         }
         let Some(begin) = self.begin.get() else {
-            return Ok(Some(look));
+            return Ok(Some(status));
         };
         let generation = match settle(client, begin, identity).await {
             Ok(generation) => generation,
@@ -167,7 +167,7 @@ impl Lineage {
         };
         let mut known = self.known();
         (known.identity, known.generation) = (Some(identity), generation);
-        Ok(Some(look))
+        Ok(Some(status))
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {
@@ -177,8 +177,8 @@ impl Lineage {
 
 /// Reads the server's identity, and what else it reports. Returns `None` if the role may not read it.
 async fn identity(client: &Client) -> Result<Option<(Identity, ServerStatus)>> {
-    let told = client.query_typed(IDENTITY, &[]).await;
-    let rows = match told {
+    let queried = client.query_typed(IDENTITY, &[]).await;
+    let rows = match queried {
         Ok(rows) => rows,
         Err(error) => {
             let refused = error.code().is_some_and(|code| {
@@ -199,29 +199,29 @@ async fn identity(client: &Client) -> Result<Option<(Identity, ServerStatus)>> {
             return Err(classify(&error, Fate::Open));
         }
     };
-    let told = each(&rows, |cells| {
+    let reports = each(&rows, |cells| {
         let identity = Identity {
             system: cells.next()?,
             timeline: cells.next()?,
         };
-        let look = ServerStatus {
+        let status = ServerStatus {
             now: cells.next()?,
             has_outbox: cells.next()?,
             commits_async: cells.next()?,
         };
-        Ok((identity, look))
+        Ok((identity, status))
     })?;
-    Ok(told.into_iter().next())
+    Ok(reports.into_iter().next())
 }
 
 /// Compares the server's identity with the stored one, and makes it safe to continue if they differ; returns the
 /// current generation.
 async fn settle(client: &Client, begin: &str, identity: Identity) -> Result<i64> {
     let Identity { system, timeline } = identity;
-    let who = || vec![Param::one(system), Param::one(timeline)];
+    let identity_params = || vec![Param::one(system), Param::one(timeline)];
     let run = |error| classify(&error, Fate::Open);
     client.batch_execute(begin).await.map_err(run)?;
-    query(client, REMEMBER, who()).await?;
+    query(client, REMEMBER, identity_params()).await?;
     let rows = query(client, REMEMBERED, Vec::new()).await?;
     let was = each(&rows, |cells| {
         let was = Identity {
@@ -241,7 +241,7 @@ async fn settle(client: &Client, begin: &str, identity: Identity) -> Result<i64>
         );
         query(client, MOVE_AHEAD, vec![Param::one(FAR)]).await?;
         query(client, END_LEASES, Vec::new()).await?;
-        let mut params = who();
+        let mut params = identity_params();
         params.push(Param::one(generation));
         query(client, SUCCEED, params).await?;
     }

@@ -143,7 +143,7 @@ where machine = any((select $1::text[])::text[])";
 /// The children of instances, of all barriers, that have not ended, by id. Locks nothing.
 ///
 /// Index: `instances_children`.
-pub const OFFSPRING: &str = "\
+pub const LIVE_CHILDREN: &str = "\
 select c.id, c.partition_key \
 from unnest((select $1::bigint[])) as p(id) \
 cross join lateral ( \
@@ -352,12 +352,12 @@ pub(crate) fn read_declared(rows: &[Answered]) -> Result<Vec<Declared>> {
 }
 
 /// Finds the children of instances that have not ended.
-pub(crate) async fn offspring(
+pub(crate) async fn live_children(
     txn: &mut Transaction<'_>,
     parents: &[InstanceId],
 ) -> Result<Vec<Touched>> {
     let params = vec![Param::list(parents.iter().copied())];
-    each(&txn.read(OFFSPRING, params).await?, touched)
+    each(&txn.read(LIVE_CHILDREN, params).await?, touched)
 }
 
 /// Finds the first instances of given lanes above an id that are scheduled without a due time, except those that are

@@ -2,7 +2,7 @@
 //! events found by them.
 
 use abide_core::model::{Event, EventSequence, Json, Name, Timestamp};
-use abide_kernel::{LookUp, Looked, LookedBack, PathId, Result, Span, Term};
+use abide_kernel::{EventLookup, FoundEvents, LookbackPath, PathId, Result, Span, Term};
 use tokio_postgres::Row;
 
 use crate::cells::{Cells, each};
@@ -125,13 +125,13 @@ select * from unnest($1::bigint[], $2::text[], $3::bigint[], $4::timestamptz[])"
 /// path.
 pub(crate) async fn look_up(
     txn: &mut Transaction<'_>,
-    look: &LookUp<'_>,
+    lookup: &EventLookup<'_>,
     span: Span,
-) -> Result<Option<(LookedBack, Looked)>> {
+) -> Result<Option<(LookbackPath, FoundEvents)>> {
     let params = vec![
-        Param::one(look.event_type.as_str()),
-        Param::one(look.path),
-        Param::list(look.values.iter().map(String::as_str)),
+        Param::one(lookup.event_type.as_str()),
+        Param::one(lookup.path),
+        Param::list(lookup.values.iter().map(String::as_str)),
         Param::one(span.below),
         Param::one(span.limit),
         Param::one(span.since),
@@ -139,10 +139,10 @@ pub(crate) async fn look_up(
     ];
     let rows = txn.read(LOOK_UP, params).await?;
     let mut found = None;
-    let mut page = Looked::default();
+    let mut page = FoundEvents::default();
     for row in &rows {
         let cells = &mut Cells::of(row);
-        found = Some(LookedBack {
+        found = Some(LookbackPath {
             id: PathId(cells.next()?),
             used_at: cells.next()?,
         });
@@ -158,7 +158,7 @@ pub(crate) async fn newest_events(
     txn: &mut Transaction<'_>,
     event_type: &Name,
     span: Span,
-) -> Result<Looked> {
+) -> Result<FoundEvents> {
     let rows = txn.read(NEWEST_EVENTS, newest_params(event_type, span));
     page(&rows.await?, span)
 }
@@ -168,7 +168,7 @@ pub(crate) async fn hold_newest_events(
     txn: &mut Transaction<'_>,
     event_type: &Name,
     span: Span,
-) -> Result<Looked> {
+) -> Result<FoundEvents> {
     let rows = txn.read(HOLD_NEWEST_EVENTS, newest_params(event_type, span));
     page(&rows.await?, span)
 }
@@ -183,8 +183,8 @@ fn newest_params(event_type: &Name, span: Span) -> Vec<Param> {
     ]
 }
 
-fn page(rows: &[Row], span: Span) -> Result<Looked> {
-    let mut page = Looked::default();
+fn page(rows: &[Row], span: Span) -> Result<FoundEvents> {
+    let mut page = FoundEvents::default();
     for row in rows {
         let cells = &mut Cells::of(row);
         let sequence = cells.next()?;

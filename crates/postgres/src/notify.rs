@@ -57,7 +57,7 @@ pub(crate) struct Notification {
     cancelled: BTreeSet<InstanceId>,
     /// The workflows that received a command while a worker ran them.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
-    mailed: BTreeSet<InstanceId>,
+    received: BTreeSet<InstanceId>,
     /// The earliest new due time, in microseconds since 1970.
     #[serde(skip_serializing_if = "Option::is_none")]
     due: Option<i64>,
@@ -86,7 +86,7 @@ impl Notification {
                 || !effects.answered.is_empty()
                 || effects.ended_elsewhere,
             cancelled: effects.cancelled.iter().copied().collect(),
-            mailed: effects.mailed.iter().copied().collect(),
+            received: effects.received.iter().copied().collect(),
             due: effects.due.map(Timestamp::as_micros),
             outbox: effects.outbox,
             blocked: effects.blocked,
@@ -98,7 +98,7 @@ impl Notification {
         self.ready.extend(other.ready);
         self.ended |= other.ended;
         self.cancelled.extend(other.cancelled);
-        self.mailed.extend(other.mailed);
+        self.received.extend(other.received);
         self.outbox |= other.outbox;
         self.blocked |= other.blocked;
         self.anything |= other.anything;
@@ -128,7 +128,7 @@ impl Notification {
             ready: notice.ready,
             ended_elsewhere: notice.ended,
             cancelled: notice.cancelled.into_iter().collect(),
-            mailed: notice.mailed.into_iter().collect(),
+            received: notice.received.into_iter().collect(),
             due: notice.due.map(Timestamp::from_micros),
             outbox: notice.outbox,
             blocked: notice.blocked,
@@ -224,14 +224,14 @@ async fn send(pool: &Pool, notice: &Notification) -> Result<()> {
     let (_, begin) = pool.server()?;
     let payload = notice.payload();
     let sending = async {
-        let (begun, told, ended) = tokio::join!(
+        let (begun, notified, ended) = tokio::join!(
             client.batch_execute(&begin.notice),
             query(&client, NOTIFY, vec![Param::one(payload.as_str())]),
             client.batch_execute("commit"),
         );
         begun.map_err(|error| classify(&error, Fate::Open))?;
         ended.map_err(|error| classify(&error, Fate::Open))?;
-        told.map(drop)
+        notified.map(drop)
     };
     client.bounded(sending).await
 }
@@ -255,17 +255,17 @@ impl ListenConnection {
     pub async fn open(connector: &Connector) -> Result<Self> {
         let (sender, notices) = mpsc::unbounded_channel();
         let (client, hang_up) = connector.connect(Some(sender)).await?;
-        let ear = Self {
+        let connection = Self {
             client,
             hang_up,
             notices,
         };
         let deadline = connector.timeouts.deadline();
-        match timeout(deadline, ear.client.batch_execute(LISTEN)).await {
+        match timeout(deadline, connection.client.batch_execute(LISTEN)).await {
             Ok(listening) => listening.map_err(|error| classify(&error, Fate::Open))?,
             Err(_) => return Err(overdue(deadline)),
         }
-        Ok(ear)
+        Ok(connection)
     }
 
     /// Passes notifications of others to the bus, until the connection is lost.
@@ -286,7 +286,7 @@ impl ListenConnection {
 /// Listens until stopped, and reconnects whenever the connection is lost. Notifications may have been lost with it, so
 /// after a reconnect anything may have changed.
 pub(crate) async fn listen(
-    mut ear: ListenConnection,
+    mut connection: ListenConnection,
     connector: Arc<Connector>,
     bus: Bus,
     notifier: Arc<Notifier>,
@@ -294,9 +294,9 @@ pub(crate) async fn listen(
 ) {
     let listening = async {
         loop {
-            ear.hear(&bus, notifier.own).await;
+            connection.hear(&bus, notifier.own).await;
             tracing::info!("the connection that listens was lost; making it again");
-            ear = reopened(&connector).await;
+            connection = reopened(&connector).await;
             bus.tell(Effects::anything());
         }
     };
@@ -310,7 +310,7 @@ async fn reopened(connector: &Connector) -> ListenConnection {
     let mut backoff = Backoff::reconnect();
     loop {
         match ListenConnection::open(connector).await {
-            Ok(ear) => return ear,
+            Ok(connection) => return connection,
             Err(error) => tracing::debug!(%error, "cannot listen yet"),
         }
         backoff.pause().await;
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_cancelled_is_named_and_who_was_answered_is_not() {
+    fn a_cancelled_instance_is_named_and_an_answered_update_is_not() {
         // rules 9.2 and 11.1
         let cancelled = |count: i64| Effects {
             cancelled: (1..=count).map(InstanceId).collect(),
@@ -359,18 +359,22 @@ mod tests {
     }
 
     #[test]
-    fn whom_a_message_came_to_while_it_ran_is_named() {
-        let mailed = |ids: &[i64]| Effects {
-            mailed: ids.iter().copied().map(InstanceId).collect(),
+    fn an_instance_that_received_a_message_while_it_ran_is_named() {
+        let received = |ids: &[i64]| Effects {
+            received: ids.iter().copied().map(InstanceId).collect(),
             ..Effects::default()
         };
-        let mut notice = Notification::of(&mailed(&[1, 2]));
-        notice.merge(Notification::of(&mailed(&[2, 3])));
+        let mut notice = Notification::of(&received(&[1, 2]));
+        notice.merge(Notification::of(&received(&[2, 3])));
         assert_eq!(
             Notification::heard(&notice.payload(), 1),
-            Some(mailed(&[1, 2, 3]))
+            Some(received(&[1, 2, 3]))
         );
-        assert!(!Notification::of(&mailed(&[])).payload().contains("mailed"));
+        assert!(
+            !Notification::of(&received(&[]))
+                .payload()
+                .contains("received")
+        );
     }
 
     #[test]
@@ -389,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_gathered_is_told_together() {
+    fn gathered_effects_are_sent_in_one_notification() {
         // rule 6.6
         let notifier = Notifier::new();
         notifier.tell(&effects());

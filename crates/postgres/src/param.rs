@@ -84,8 +84,8 @@ impl Param {
 }
 
 fn overwrite(to: &mut BytesMut, at: usize, word: i32) {
-    if let Some(place) = to.get_mut(at..at + 4) {
-        place.copy_from_slice(&word.to_be_bytes());
+    if let Some(slot) = to.get_mut(at..at + 4) {
+        slot.copy_from_slice(&word.to_be_bytes());
     }
 }
 

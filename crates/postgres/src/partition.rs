@@ -162,9 +162,9 @@ pub(crate) async fn partitions(txn: &mut Transaction<'_>, keys: &[Key]) -> Resul
         Ok((cells.next()?, (contender(cells)?, cells.next::<Name>()?)))
     })?;
     let mut firsts: HashMap<i64, (Contender, Name)> = firsts.into_iter().collect();
-    let partition = |(place, _)| Partition {
-        front: fronts.get(&place).copied(),
-        first: firsts.remove(&place),
+    let partition = |(position, _)| Partition {
+        front: fronts.get(&position).copied(),
+        first: firsts.remove(&position),
     };
     Ok((1..).zip(keys).map(partition).collect())
 }

@@ -340,10 +340,10 @@ impl Loan<'_> {
     }
 
     /// Waits for a request that writes nothing, up to the time limit; then ends the connection.
-    pub async fn bounded<T>(&self, asked: impl Future<Output = Result<T>>) -> Result<T> {
+    pub async fn bounded<T>(&self, request: impl Future<Output = Result<T>>) -> Result<T> {
         self.begun();
         let deadline = self.pool.timeouts().deadline();
-        match timeout(deadline, asked).await {
+        match timeout(deadline, request).await {
             Ok(Err(lost @ Error::Unavailable(_))) => Err(lost),
             Ok(answer) => {
                 self.ended();

@@ -243,11 +243,11 @@ impl Read {
         read: impl FnOnce(&[Row]) -> Result<Vec<T>>,
         limit: usize,
         most: usize,
-        place: impl Fn(&T) -> C,
+        cursor: impl Fn(&T) -> C,
     ) -> Result<Page<T, C>> {
-        let mut page = page(read(&self.rows)?, limit, &place).within(most, &place);
+        let mut page = page(read(&self.rows)?, limit, &cursor).within(most, &cursor);
         if self.cut && page.next.is_none() {
-            page.next = page.items.last().map(place);
+            page.next = page.items.last().map(cursor);
         }
         Ok(page)
     }

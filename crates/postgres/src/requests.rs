@@ -61,18 +61,18 @@ pub(crate) async fn recall(txn: &mut Transaction<'_>, ids: &[&RequestId]) -> Res
         .await?;
     let locked: HashSet<i64> = each(&locked, |cells| cells.next())?.into_iter().collect();
     let mut found: HashMap<i64, Recall> = each(&found, |cells| {
-        let place = cells.next()?;
+        let position = cells.next()?;
         let done = Recall::Done {
             fingerprint: Fingerprint::stored(cells.next::<String>()?),
             answer: cells.next()?,
         };
-        Ok((place, done))
+        Ok((position, done))
     })?
     .into_iter()
     .collect();
-    let known = |(place, _)| match found.remove(&place) {
+    let known = |(position, _)| match found.remove(&position) {
         Some(done) => done,
-        None if locked.contains(&place) => Recall::New,
+        None if locked.contains(&position) => Recall::New,
         None => Recall::Running,
     };
     Ok((1..).zip(ids).map(known).collect())

@@ -80,8 +80,8 @@ impl Ssl {
         let mut others = Vec::new();
         // `postgres://host/database?a=b&c=d`, or `host=… a=b c=d`.
         let is_url = url.contains("://");
-        let (place, parameters) = match url.split_once('?') {
-            Some((place, parameters)) if is_url => (Some(place), parameters),
+        let (base, parameters) = match url.split_once('?') {
+            Some((base, parameters)) if is_url => (Some(base), parameters),
             _ if is_url => (Some(url), ""),
             _ => (None, url),
         };
@@ -93,7 +93,7 @@ impl Ssl {
                 _ => others.push(parameter),
             }
         }
-        let mut rest = place.unwrap_or_default().to_owned();
+        let mut rest = base.unwrap_or_default().to_owned();
         if is_url && !others.is_empty() {
             rest.push('?');
         }

@@ -121,7 +121,7 @@ pub const ALL: &[(&str, &str)] = &[
     ("give_up_keys", keys::GIVE_UP_KEYS),
     ("definitions", contracts::DEFINITIONS),
     ("definitions_in_order", contracts::DEFINITIONS_IN_ORDER),
-    ("offspring", load::OFFSPRING),
+    ("live_children", load::LIVE_CHILDREN),
     ("blocked", load::BLOCKED),
     ("above", load::ABOVE),
     ("copies", load::COPIES),

@@ -5,15 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use abide_core::model::{
-    BarrierNumber, Child, Command, CommandId, ContractId, Document, DocumentKind, EventSequence,
-    HistoryRow, Instance, InstanceId, Json, Lane, Name, OutboxId, Timestamp, Worker,
-};
 use abide_kernel::{
-    Answer, Bus, Clock, CommandFilter, CommandPage, Contracts, DocumentPage, Endings, EventFilter,
-    EventPage, Filter, Listener, MachinePage, OUTBOX_POLL, Op, OutboxDepth, OutboxRow,
-    OwnTransaction, Page, QueueDepth, ReadyLane, Records, RefusedPage, Renewer, Result, Store,
-    Surroundings, SystemClock, Tally, Target, WaiterFilter, WaiterPage, judge,
+    Answer, Bus, Clock, Listener, OUTBOX_POLL, Op, OwnTransaction, Query, QueryResult, Renewer,
+    Result, Store, SystemClock, judge,
 };
 use futures_util::future::BoxFuture;
 use tokio::time::timeout;
@@ -23,14 +17,10 @@ use tokio_util::task::TaskTracker;
 
 use crate::connect::Connector;
 use crate::notify::{ListenConnection, Notifier, listen};
-use crate::param::Param;
 use crate::pool::Pool;
 use crate::step::{Home, StepTransaction};
 use crate::writer::{Renewals, Writer};
-use crate::{
-    Listen, Options, around, census, clock, documents, events, migrate, outbox, read, waiters,
-    within, workers,
-};
+use crate::{Listen, Options, clock, migrate, query, within};
 
 /// Interval between reads of the outbox while the clock task also checks for rows, about every second.
 const LOOKED_FOR: Duration = Duration::from_secs(30);
@@ -69,7 +59,7 @@ impl Postgres {
     /// text says what to do; a server that cannot be reached is [`Unavailable`](abide_kernel::Error::Unavailable).
     pub async fn connect(url: &str, options: Options) -> Result<Self> {
         let connector = Connector::new(url, &options)?;
-        let ear = match &options.listen {
+        let listen_connector = match &options.listen {
             Listen::Here => Some(Connector::new(url, &options)?),
             Listen::At(url) => Some(Connector::new(url, &options)?),
             Listen::Off => None,
@@ -108,10 +98,10 @@ impl Postgres {
         };
         drop(client);
 
-        if let Some(connector) = ear.map(Arc::new) {
-            let ear = ListenConnection::open(&connector).await?;
+        if let Some(connector) = listen_connector.map(Arc::new) {
+            let connection = ListenConnection::open(&connector).await?;
             tasks.spawn(listen(
-                ear,
+                connection,
                 connector,
                 bus.clone(),
                 notifier.clone(),
@@ -176,6 +166,11 @@ impl Store for Postgres {
         Box::pin(async move { judge::with_held(|| self.writer.write(&ops)).await })
     }
 
+    fn read(&self, query: Query) -> BoxFuture<'_, Result<QueryResult>> {
+        let now = self.writer.home.clock.now();
+        Box::pin(query::find(self.pool(), query, now, self.page_bytes()))
+    }
+
     fn begin(&self, limit: Option<Duration>) -> BoxFuture<'_, Result<Box<dyn OwnTransaction>>> {
         Box::pin(async move {
             let Writer { pool, home, .. } = &*self.writer;
@@ -200,186 +195,11 @@ impl Store for Postgres {
         2
     }
 
-    fn get<'a>(&'a self, target: &'a Target) -> BoxFuture<'a, Result<Option<Instance>>> {
-        Box::pin(async move { read::get(self.pool(), target).await })
-    }
-
-    fn list<'a>(
-        &'a self,
-        filter: &'a Filter,
-        before: Option<InstanceId>,
-        limit: usize,
-    ) -> BoxFuture<'a, Result<Page<Instance>>> {
-        Box::pin(
-            async move { read::list(self.pool(), filter, before, limit, self.page_bytes()).await },
-        )
-    }
-
-    fn around<'a>(&'a self, ids: &'a [InstanceId]) -> BoxFuture<'a, Result<Vec<Surroundings>>> {
-        Box::pin(async move { around::of_pool(self.pool(), ids).await })
-    }
-
-    fn history(
-        &self,
-        id: InstanceId,
-        after: u32,
-        limit: usize,
-    ) -> BoxFuture<'_, Result<Vec<HistoryRow>>> {
-        Box::pin(async move { read::history(self.pool(), id, after, limit).await })
-    }
-
-    fn children_page(
-        &self,
-        parent: InstanceId,
-        barrier: BarrierNumber,
-        after: Option<InstanceId>,
-    ) -> BoxFuture<'_, Result<Page<Child>>> {
-        Box::pin(async move {
-            read::children(self.pool(), parent, barrier, after, self.page_bytes()).await
-        })
-    }
-
-    fn endings_page<'a>(&'a self, ids: &'a [InstanceId]) -> BoxFuture<'a, Result<Endings>> {
-        Box::pin(async move { read::endings(self.pool(), ids, self.page_bytes()).await })
-    }
-
-    fn commands<'a>(
-        &'a self,
-        filter: &'a CommandFilter,
-        before: Option<CommandId>,
-        limit: usize,
-    ) -> BoxFuture<'a, Result<CommandPage>> {
-        Box::pin(async move {
-            read::commands(self.pool(), filter, before, limit, self.page_bytes()).await
-        })
-    }
-
-    fn records_page<'a>(&'a self, ids: &'a [CommandId]) -> BoxFuture<'a, Result<Records>> {
-        Box::pin(async move { read::records(self.pool(), ids, self.page_bytes()).await })
-    }
-
-    fn inbox(&self, id: InstanceId) -> BoxFuture<'_, Result<Vec<Command>>> {
-        Box::pin(async move { read::inbox(self.pool(), id).await })
-    }
-
-    fn events<'a>(
-        &'a self,
-        filter: &'a EventFilter,
-        before: Option<EventSequence>,
-        limit: usize,
-    ) -> BoxFuture<'a, Result<EventPage>> {
-        Box::pin(async move {
-            events::list(self.pool(), filter, before, limit, self.page_bytes()).await
-        })
-    }
-
-    fn waiters<'a>(
-        &'a self,
-        filter: &'a WaiterFilter,
-        after: Option<(InstanceId, u32)>,
-        limit: usize,
-    ) -> BoxFuture<'a, Result<WaiterPage>> {
-        Box::pin(async move {
-            waiters::list(self.pool(), filter, after, limit, self.page_bytes()).await
-        })
-    }
-
-    fn contract(&self, id: ContractId) -> BoxFuture<'_, Result<Option<Json>>> {
-        Box::pin(async move { read::contract(self.pool(), id).await })
-    }
-
-    fn contracts_page<'a>(&'a self, ids: &'a [ContractId]) -> BoxFuture<'a, Result<Contracts>> {
-        Box::pin(async move { read::contracts(self.pool(), ids, self.page_bytes()).await })
-    }
-
-    fn machines_page(
-        &self,
-        after: Option<Lane>,
-        limit: usize,
-    ) -> BoxFuture<'_, Result<MachinePage>> {
-        Box::pin(async move {
-            read::machines(self.pool(), after.as_ref(), limit, self.page_bytes()).await
-        })
-    }
-
-    fn documents_page(
-        &self,
-        kind: DocumentKind,
-        after: Option<Name>,
-        limit: usize,
-    ) -> BoxFuture<'_, Result<DocumentPage>> {
-        Box::pin(async move {
-            let (after, most) = (after.as_ref(), self.page_bytes());
-            documents::list(self.pool(), kind, after, limit, most).await
-        })
-    }
-
-    fn document<'a>(
-        &'a self,
-        kind: DocumentKind,
-        name: &'a Name,
-    ) -> BoxFuture<'a, Result<Option<Document>>> {
-        Box::pin(async move { documents::document(self.pool(), kind, name).await })
-    }
-
-    fn next_due(&self) -> BoxFuture<'_, Result<Option<Timestamp>>> {
-        Box::pin(async move { read::next_due(self.pool()).await })
-    }
-
-    fn workers(&self) -> BoxFuture<'_, Result<Vec<Worker>>> {
-        Box::pin(async move {
-            let now = Param::one(self.writer.home.clock.now());
-            workers::read_workers(
-                &read::ask(self.pool(), workers::LIVING_WORKERS, vec![now]).await?,
-            )
-        })
-    }
-
-    fn depths(&self) -> BoxFuture<'_, Result<Vec<QueueDepth>>> {
-        Box::pin(async move { read::depths(self.pool()).await })
-    }
-
-    fn takes_outbox(&self) -> bool {
-        true
-    }
-
-    fn outbox_poll(&self) -> Duration {
-        match self.looks_for_outbox.load(Ordering::Relaxed) {
+    fn outbox_poll(&self) -> Option<Duration> {
+        Some(match self.looks_for_outbox.load(Ordering::Relaxed) {
             true => LOOKED_FOR,
             false => OUTBOX_POLL,
-        }
-    }
-
-    fn outbox<'a>(
-        &'a self,
-        passed_over: &'a [OutboxId],
-        limit: usize,
-    ) -> BoxFuture<'a, Result<Vec<OutboxRow>>> {
-        Box::pin(
-            async move { outbox::rows(self.pool(), passed_over, limit, self.page_bytes()).await },
-        )
-    }
-
-    fn refused(
-        &self,
-        before: Option<OutboxId>,
-        limit: usize,
-    ) -> BoxFuture<'_, Result<RefusedPage>> {
-        Box::pin(
-            async move { outbox::refused(self.pool(), before, limit, self.page_bytes()).await },
-        )
-    }
-
-    fn outbox_depth(&self) -> BoxFuture<'_, Result<OutboxDepth>> {
-        Box::pin(async move { outbox::depth(self.pool()).await })
-    }
-
-    fn ready_lanes(&self) -> BoxFuture<'_, Result<Vec<ReadyLane>>> {
-        Box::pin(async move { census::ready_lanes(self.pool()).await })
-    }
-
-    fn tally(&self) -> BoxFuture<'_, Result<Tally>> {
-        Box::pin(async move { census::tally(self.pool()).await })
+        })
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {

@@ -53,7 +53,7 @@ impl Timeouts {
 
     /// Extracts the time limits of a connection string; also returns the string without them.
     pub(crate) fn taken_from(url: &str, mut timeouts: Self) -> Result<(String, Self)> {
-        let Some((place, parameters)) = url.split_once('?') else {
+        let Some((base, parameters)) = url.split_once('?') else {
             return Ok((url.to_owned(), timeouts));
         };
         let mut others = Vec::new();
@@ -77,8 +77,8 @@ impl Timeouts {
             *timeout = Duration::from_millis(millis);
         }
         let url = match others.is_empty() {
-            true => place.to_owned(),
-            false => format!("{place}?{}", others.join("&")),
+            true => base.to_owned(),
+            false => format!("{base}?{}", others.join("&")),
         };
         Ok((url, timeouts))
     }

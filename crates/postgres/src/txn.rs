@@ -134,8 +134,8 @@ impl<'c> Transaction<'c> {
         txn.last_at_first = txn.last;
         // Only for the first operation: later ones must see its writes.
         for (queue, lanes) in ops.first().map_or(&[][..], asks_for_waiting) {
-            let looked = txn.send(claim::WAITING, claim::waiting_params(queue, lanes));
-            txn.flight.push_back((Some(queue.clone()), looked));
+            let found = txn.send(claim::WAITING, claim::waiting_params(queue, lanes));
+            txn.flight.push_back((Some(queue.clone()), found));
         }
         txn
     }

@@ -9,9 +9,9 @@ use abide_core::model::{
 use abide_core::rules::commit::InboxNeeds;
 use abide_core::rules::retention::Kin;
 use abide_kernel::{
-    Changes, ClaimRequest, Cursor, EventPaths, Expiring, Found, Holder, Lapsed, LookUp, Looked,
-    LookedBack, MovedHistory, NewEvent, NewWorker, Partition, PathId, Recall, Result, Span,
-    Surroundings, Term, Touched, Txn, TypeTotal,
+    Changes, ClaimRequest, Cursor, EventLookup, EventPaths, Expiring, Found, FoundEvents, Holder,
+    Lapsed, LookbackPath, MovedHistory, NewEvent, NewWorker, Partition, PathId, Recall, Result,
+    Span, Surroundings, Term, Touched, Txn, TypeTotal,
 };
 
 use crate::txn::Transaction;
@@ -300,9 +300,9 @@ impl Txn for Transaction<'_> {
 
     async fn pending(
         &mut self,
-        looks: &[(InstanceId, InboxNeeds)],
+        needs: &[(InstanceId, InboxNeeds)],
     ) -> Result<Vec<(InstanceId, Pending)>> {
-        commands::pending(self, looks).await
+        commands::pending(self, needs).await
     }
 
     async fn awaited(&mut self, of: &[(InstanceId, Vec<Name>, Sequence)]) -> Result<Vec<Command>> {
@@ -343,17 +343,17 @@ impl Txn for Transaction<'_> {
 
     async fn look_up(
         &mut self,
-        look: &LookUp<'_>,
+        lookup: &EventLookup<'_>,
         span: Span,
-    ) -> Result<Option<(LookedBack, Looked)>> {
-        lookback::look_up(self, look, span).await
+    ) -> Result<Option<(LookbackPath, FoundEvents)>> {
+        lookback::look_up(self, lookup, span).await
     }
 
-    async fn newest_events(&mut self, event_type: &Name, span: Span) -> Result<Looked> {
+    async fn newest_events(&mut self, event_type: &Name, span: Span) -> Result<FoundEvents> {
         lookback::newest_events(self, event_type, span).await
     }
 
-    async fn hold_newest_events(&mut self, event_type: &Name, span: Span) -> Result<Looked> {
+    async fn hold_newest_events(&mut self, event_type: &Name, span: Span) -> Result<FoundEvents> {
         lookback::hold_newest_events(self, event_type, span).await
     }
 
@@ -436,8 +436,8 @@ impl Txn for Transaction<'_> {
         insert::open(self, id, row)
     }
 
-    async fn offspring(&mut self, parents: &[InstanceId]) -> Result<Vec<Touched>> {
-        load::offspring(self, parents).await
+    async fn live_children(&mut self, parents: &[InstanceId]) -> Result<Vec<Touched>> {
+        load::live_children(self, parents).await
     }
 
     async fn blocked(

@@ -176,7 +176,7 @@ pub(crate) async fn event_paths(txn: &mut Transaction<'_>, types: &[Name]) -> Re
     match txn.paths_ahead.take() {
         Some(mut ahead) if types.iter().all(|of| txn.published.contains(of)) => {
             ahead.waiters.retain(|(of, _)| types.contains(of));
-            ahead.looked_back.retain(|(of, ..)| types.contains(of));
+            ahead.lookback.retain(|(of, ..)| types.contains(of));
             Ok(ahead)
         }
         _ => read_paths(&txn.read(EVENT_PATHS, types_params(types)).await?),
@@ -195,7 +195,7 @@ pub(crate) fn read_paths(rows: &[Row]) -> Result<EventPaths> {
         let cells = &mut Cells::of(row);
         let (of, path) = (cells.next()?, cells.next()?);
         match cells.next()? {
-            Some(id) => paths.looked_back.push((of, path, PathId(id))),
+            Some(id) => paths.lookback.push((of, path, PathId(id))),
             None => paths.waiters.push((of, path)),
         }
     }
@@ -205,7 +205,7 @@ pub(crate) fn read_paths(rows: &[Row]) -> Result<EventPaths> {
 /// Finds the waiters at index entries. Uses the rows that were read together with the events just stored, if any.
 pub(crate) async fn waiters(txn: &mut Transaction<'_>, probes: &[Probe]) -> Result<Vec<Waiter>> {
     let rows = match txn.waiters_ahead.take() {
-        Some((asked, rows)) if asked.iter().eq(probes) => rows,
+        Some((probed, rows)) if probed.iter().eq(probes) => rows,
         _ => txn.read(WAITERS, waiters_params(probes)).await?,
     };
     let rows: Vec<((CommandId, Option<Key>), Waiter)> = each(&rows, |cells| {
@@ -316,17 +316,19 @@ pub(crate) async fn list(
     limit: usize,
     most: usize,
 ) -> Result<WaiterPage> {
-    let place = after.map_or(-1, |(_, place)| i32::try_from(place).unwrap_or(i32::MAX));
+    let position = after.map_or(-1, |(_, position)| {
+        i32::try_from(position).unwrap_or(i32::MAX)
+    });
     let params = vec![
         Param::one(after.map_or(InstanceId(i64::MIN), |(instance, _)| instance)),
-        Param::one(place),
+        Param::one(position),
         Param::one(filter.event_type.as_ref().map(Name::as_str)),
         Param::one(filter.instance),
         Param::one(limit.saturating_add(1)),
     ];
     let read = ask_some(pool, LIST_WAITERS, params, reading(most)).await?;
-    let place = |last: &Waiter| (last.instance, last.place);
-    read.page(|rows| each(rows, waiter), limit, most, place)
+    let cursor = |last: &Waiter| (last.instance, last.place);
+    read.page(|rows| each(rows, waiter), limit, most, cursor)
 }
 
 fn waiter(cells: &mut Cells<'_>) -> Result<Waiter> {

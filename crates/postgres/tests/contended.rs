@@ -26,41 +26,41 @@ use common::{
     register, request, signal, start_all, until_blocked, wait,
 };
 
-/// How many callers there are, at how many keys, and for how long.
+/// Number of callers, number of keys, and duration.
 const CALLERS: u64 = 16;
 const KEYS: u64 = 5;
 const FOR: Duration = Duration::from_secs(6);
-/// How long one call may take, on however busy a machine. A deadlock alone takes a second to be found.
+/// Longest time of one call, on however busy a machine. A deadlock alone takes a second to be found.
 const CALL: Duration = Duration::from_secs(8);
 
 /// Numbers that look random and are the same each time.
-struct Dice(u64);
+struct Random(u64);
 
-impl Dice {
-    fn roll(&mut self, sides: u64) -> u64 {
+impl Random {
+    fn below(&mut self, limit: u64) -> u64 {
         self.0 = self
             .0
             .wrapping_mul(6364136223846793005)
             .wrapping_add(1442695040888963407);
-        (self.0 >> 33) % sides
+        (self.0 >> 33) % limit
     }
 
     fn key(&mut self) -> String {
-        format!("k{}", self.roll(KEYS))
+        format!("k{}", self.below(KEYS))
     }
 
     fn target(&mut self) -> Target {
-        match self.roll(3) {
-            0 => Target::Id(abide_kernel::model::InstanceId(1 + self.roll(400) as i64)),
+        match self.below(3) {
+            0 => Target::Id(abide_kernel::model::InstanceId(1 + self.below(400) as i64)),
             _ => Target::Key(key(&self.key())),
         }
     }
 
     /// A start, in a partition or in none.
     fn start(&mut self) -> Start {
-        let partition = match self.roll(2) {
+        let partition = match self.below(2) {
             0 => None,
-            _ => Some(key(&format!("p{}", self.roll(3)))),
+            _ => Some(key(&format!("p{}", self.below(3)))),
         };
         Start {
             partition_key: partition,
@@ -69,11 +69,11 @@ impl Dice {
     }
 
     fn several<T>(&mut self, mut one: impl FnMut(&mut Self) -> T) -> Vec<T> {
-        (0..1 + self.roll(4)).map(|_| one(self)).collect()
+        (0..1 + self.below(4)).map(|_| one(self)).collect()
     }
 
     fn delivery(&mut self) -> NewCommand {
-        match self.roll(3) {
+        match self.below(3) {
             0 => NewCommand {
                 hold_for: Some(Duration::from_secs(60)),
                 ..signal(key(&self.key()), "go", "1")
@@ -90,7 +90,7 @@ impl Dice {
     }
 
     fn outcome(&mut self) -> Outcome {
-        match self.roll(6) {
+        match self.below(6) {
             0 => Outcome::Done {
                 result: json("true"),
             },
@@ -117,27 +117,27 @@ impl Dice {
         }
     }
 
-    /// What an outcome makes of a claim: half of them wait for a signal.
+    /// Commits a claim: half of the outcomes wait for a signal.
     fn commit(&mut self, claimed: Claimed) -> abide_kernel::model::Commit {
-        match self.roll(2) {
+        match self.below(2) {
             0 => wait(claimed, &["go"], "woken"),
             _ => commit(claimed, self.outcome(), false),
         }
     }
 
     fn op(&mut self) -> Op {
-        match self.roll(6) {
+        match self.below(6) {
             0 => Op::Start(self.several(Self::start)),
             1 | 2 => Op::Deliver(self.several(Self::delivery)),
-            3 => Op::Cancel(self.several(|dice| Cancel {
-                target: dice.target(),
+            3 => Op::Cancel(self.several(|random| Cancel {
+                target: random.target(),
                 reason: "enough".to_owned(),
                 children: Children::Cascade,
                 force: true,
                 source: None,
                 claimed_source: None,
             })),
-            4 => Op::Restart(self.several(|dice| (dice.target(), None))),
+            4 => Op::Restart(self.several(|random| (random.target(), None))),
             _ => Op::Fire { limit: 20 },
         }
     }
@@ -145,16 +145,16 @@ impl Dice {
 
 /// Calls as long as it may; the longest that a call took, and how many met a conflict.
 async fn call(store: Arc<Postgres>, worker: WorkerId, seed: u64) -> (Duration, usize, usize) {
-    let mut dice = Dice(seed);
+    let mut random = Random(seed);
     let until = Instant::now() + FOR;
     let (mut longest, mut calls, mut conflicts) = (Duration::ZERO, 0, 0);
     while Instant::now() < until {
-        let op = match dice.roll(3) {
+        let op = match random.below(3) {
             0 => {
                 let claimed = claim(&store, worker, &["m"], 4).await;
-                commits(claimed.into_iter().map(|one| dice.commit(one)).collect())
+                commits(claimed.into_iter().map(|one| random.commit(one)).collect())
             }
-            _ => dice.op(),
+            _ => random.op(),
         };
         let begun = Instant::now();
         match store.run(Arc::new([op])).await {
@@ -170,7 +170,7 @@ async fn call(store: Arc<Postgres>, worker: WorkerId, seed: u64) -> (Duration, u
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn callers_at_the_same_few_keys_never_deadlock() {
-    // rule 6.8. The story: 16 callers that held, started and signalled the same few keys met 7 deadlocks in 14 s, each
+    // rule 6.8. The bug: 16 callers that held, started and signalled the same few keys met 7 deadlocks in 14 s, each
     // of which took the server a second to find.
     let server = Server::private(&[
         ("logging_collector", "on"),
@@ -220,7 +220,7 @@ async fn end_one(
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_instance_whose_id_is_drawn_long_before_it_is_there_is_the_newest_of_its_key() {
-    // rule 2.5. The story: a batch drew the ids of all its rows and then inserted them one by one. Meanwhile another
+    // rule 2.5. The bug: a batch drew the ids of all its rows and then inserted them one by one. Meanwhile another
     // server started an instance under the last key, with a higher id, and it ended. So the key stood for one that had
     // ended, and the one that lived could not be reached by it.
     let url = abide_pgtest::server().fresh_database();

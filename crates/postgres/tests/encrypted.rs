@@ -35,7 +35,7 @@ async fn behind_tls(host: &str) -> String {
         while let Ok((mut client, _)) = proxy.accept().await {
             let (server, acceptor) = (server.clone(), acceptor.clone());
             tokio::spawn(async move {
-                // A client asks for TLS by a length and a number, and is answered by one letter.
+                // A client asks for TLS by a length and a number, and is answered by one byte.
                 let mut request = [0; 8];
                 client.read_exact(&mut request).await.unwrap();
                 assert_eq!(request, [0, 0, 0, 8, 0x04, 0xd2, 0x16, 0x2f]);
@@ -69,7 +69,7 @@ async fn a_url_that_asks_for_tls_gets_it() {
 }
 
 #[tokio::test]
-async fn a_server_that_nobody_vouches_for_is_not_spoken_to() {
+async fn a_server_without_a_trusted_certificate_is_not_used() {
     let url = behind_tls("localhost").await;
     let stranger = Postgres::connect(&url, Options::default())
         .await
@@ -89,7 +89,7 @@ async fn a_server_that_nobody_vouches_for_is_not_spoken_to() {
     assert!(text.contains("absent.pem"), "{text}");
 }
 
-/// A server that speaks TLS as `localhost`, and takes whom its `pg_hba.conf` says.
+/// A server that speaks TLS as `localhost`, and accepts the clients that its `pg_hba.conf` names.
 fn server(hba: &str) -> Server {
     let read = |name| std::fs::read(file(name)).unwrap();
     let settings = [
@@ -113,8 +113,8 @@ async fn connected(database: &str, host: &str, parameters: &str) -> Result<bool,
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let name = format!("ssl-{}", COUNT.fetch_add(1, Ordering::Relaxed));
     let separator = if parameters.is_empty() { "" } else { "&" };
-    let place = database.replace("127.0.0.1", host);
-    let url = format!("{place}?application_name={name}{separator}{parameters}");
+    let address = database.replace("127.0.0.1", host);
+    let url = format!("{address}?application_name={name}{separator}{parameters}");
     let store = Postgres::connect(&url, Options::default()).await;
     let store = store.map_err(|error| error.to_string())?;
     let seen = psql(
@@ -145,7 +145,7 @@ async fn each_sslmode_does_what_it_does_in_libpq_where_the_server_has_tls() {
         ("127.0.0.1", String::new(), true),
         ("127.0.0.1", "sslmode=disable".into(), false),
         ("127.0.0.1", "sslmode=allow".into(), false),
-        // The certificate of somebody unknown is taken, and its name is not looked at.
+        // An untrusted certificate is accepted, and its name is not checked.
         ("127.0.0.1", "sslmode=prefer".into(), true),
         ("127.0.0.1", "sslmode=require".into(), true),
         ("127.0.0.1", format!("sslmode=require&{ca}"), true),

@@ -1,4 +1,4 @@
-//! Events and those who wait for them, where several write at once: nobody waits for anybody without need, and nothing
+//! Events and their waiters, where several write at once: no transaction waits for another without need, and nothing
 //! is counted twice or not at all.
 
 #![allow(
@@ -53,7 +53,7 @@ fn totals(url: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_published_opened_and_timed_out_at_once_is_counted_once_and_nobody_deadlocks() {
+async fn what_is_published_opened_and_timed_out_at_once_is_counted_once_without_deadlocks() {
     // rules 14.1, 14.5 and 14.7
     let url = abide_pgtest::server().fresh_database();
     let clock = Arc::new(ManualClock::at(Timestamp::from_micros(
@@ -108,7 +108,7 @@ async fn what_is_published_opened_and_timed_out_at_once_is_counted_once_and_nobo
     while let Some(done) = tasks.join_next().await {
         done.unwrap();
     }
-    // Whoever is left waits for an order that was not published, and was not due.
+    // Waiters that are left wait for an order that was not published, and were not due.
     let all = WaiterFilter::default();
     let left = store.waiters(&all, None, 10_000).await.unwrap().items;
     let counted = psql(
@@ -129,7 +129,7 @@ async fn what_is_published_opened_and_timed_out_at_once_is_counted_once_and_nobo
     );
     assert_eq!(stale.trim(), "0");
 
-    // None is left, of anything, when all are told.
+    // None is left, of anything, when all have been notified.
     let orders: std::collections::BTreeSet<(Name, String)> = left
         .iter()
         .map(|one| (one.event_type.clone(), one.conditions[0].right.to_string()))
@@ -192,7 +192,7 @@ fn awaits_order(claimed: Claimed, begins: bool, until: Timestamp) -> Commit {
 async fn a_publisher_that_is_held_up_between_its_time_and_its_commit_is_not_missed() {
     // rule 14.6
     //
-    // Whether an event had come while a workflow was awake was told by the publisher's time, to a minute. A publisher that
+    // Whether an event came while a workflow was awake was decided by the publisher's time, to a minute. A publisher that
     // took its time and was then stopped for longer was acknowledged, and the workflow waited for what had come.
     let url = abide_pgtest::server().fresh_database();
     let clock = Arc::new(ManualClock::at(Timestamp::from_micros(
@@ -224,8 +224,8 @@ async fn a_publisher_that_is_held_up_between_its_time_and_its_commit_is_not_miss
         let ops = [Op::Publish(vec![event("paid", "1")])];
         let limits = abide_kernel::model::Limits::default();
         let answers = abide_postgres::run_within(&publisher, &ops, taken, &limits).await;
-        let told = published(answers.unwrap().remove(0));
-        assert_eq!(told[0].matched, 0, "{held_up}");
+        let results = published(answers.unwrap().remove(0));
+        assert_eq!(results[0].matched, 0, "{held_up}");
         let park = commits(vec![awaits_order(held, begins, until)]);
         let parks = tokio::spawn({
             let store = store.clone();
@@ -283,15 +283,15 @@ async fn an_event_that_several_publish_at_once_is_one() {
         });
     }
     let (mut new, mut matched) = (0, 0);
-    let mut places = std::collections::BTreeSet::new();
-    while let Some(told) = tasks.join_next().await {
-        for one in told.unwrap() {
+    let mut sequences = std::collections::BTreeSet::new();
+    while let Some(results) = tasks.join_next().await {
+        for one in results.unwrap() {
             new += usize::from(!one.duplicate);
             matched += one.matched;
-            places.insert((one.event_id, one.sequence));
+            sequences.insert((one.event_id, one.sequence));
         }
     }
-    assert_eq!((new, matched, places.len()), (20, 20, 20));
+    assert_eq!((new, matched, sequences.len()), (20, 20, 20));
     store.close().await;
 }
 
@@ -317,22 +317,22 @@ async fn events_keep_their_order_are_listed_and_forgotten() {
         named("z", "1"),
         named("z", "3"),
     ];
-    let told = publish(&store, all.clone()).await;
-    assert!(told[0].sequence < told[1].sequence && told[1].sequence < told[2].sequence);
+    let first = publish(&store, all.clone()).await;
+    assert!(first[0].sequence < first[1].sequence && first[1].sequence < first[2].sequence);
     assert_eq!(
-        (told[3].sequence, told[3].duplicate),
-        (told[0].sequence, true)
+        (first[3].sequence, first[3].duplicate),
+        (first[0].sequence, true)
     );
     let again = publish(&store, all).await;
     assert!(again.iter().all(|one| one.duplicate));
-    assert_eq!(again[2].sequence, told[2].sequence);
+    assert_eq!(again[2].sequence, first[2].sequence);
     let of_type = EventFilter {
         event_type: Some(name("z")),
     };
     let page = store.events(&of_type, None, 1).await.unwrap();
     assert_eq!(
         (page.items[0].event_id.as_str(), page.next),
-        ("1", Some(told[2].sequence))
+        ("1", Some(first[2].sequence))
     );
     let page = store.events(&of_type, page.next, 1).await.unwrap();
     assert_eq!((page.items[0].event_id.as_str(), page.next), ("3", None));

@@ -22,7 +22,7 @@ use common::{
     start_all,
 };
 
-/// How long anything here may take before the test fails.
+/// Longest time that anything here may take before the test fails.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A primary, its standby, and a database of both.
@@ -102,7 +102,7 @@ async fn a_standby_that_lacks_commits_gives_out_no_number_again() {
         .iter()
         .map(|one| one.id())
         .collect();
-    let told = publish(&store, vec![event("paid", "1")]).await.remove(0);
+    let first = publish(&store, vec![event("paid", "1")]).await.remove(0);
     let record = deliver(&store, vec![signal(waits, "other", "1")]).await;
     let Delivered { record, .. } = record.into_iter().next().unwrap();
     let mut held = claim(&store, worker, &["m"], 1).await.remove(0);
@@ -125,11 +125,14 @@ async fn a_standby_that_lacks_commits_gives_out_no_number_again() {
     );
     for id in lost {
         assert!(store.get(&Target::Id(id)).await.unwrap().is_none());
-        let told = deliver(&store, vec![signal(id, "s", "1")]).await;
-        assert!(told[0].record.is_none(), "a stranger was told: {told:?}");
+        let delivered = deliver(&store, vec![signal(id, "s", "1")]).await;
+        assert!(
+            delivered[0].record.is_none(),
+            "a stranger received it: {delivered:?}"
+        );
     }
     let again = publish(&store, vec![event("paid", "1")]).await.remove(0);
-    assert!(again.sequence > told.sequence);
+    assert!(again.sequence > first.sequence);
     let next = deliver(&store, vec![signal(waits, "other", "1")]).await;
     assert!(next[0].record.as_ref().unwrap().id > record.unwrap().id);
     // No lease has outlived it, and no worker's number comes again.
@@ -238,7 +241,7 @@ async fn what_is_acknowledged_is_durable_whatever_the_server_is_set_to() {
     };
     assert!(found.unwrap().is_some(), "it was acknowledged");
     store.close().await;
-    // Unless the URL asks for it: told by what is set while rows are written.
+    // Unless the URL asks for it, as the setting shows while rows are written.
     for statement in [
         "create table seen (setting text)",
         "create function see() returns trigger language plpgsql as $$ begin \
@@ -259,7 +262,7 @@ async fn what_is_acknowledged_is_durable_whatever_the_server_is_set_to() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_acknowledged_is_durable_when_the_server_is_set_otherwise_meanwhile() {
-    // rules 1.1 and 1.6: `synchronous_commit` was looked at when a connection was made, and never again.
+    // rules 1.1 and 1.6: `synchronous_commit` was read when a connection was made, and never again.
     let server = Server::private(&[]);
     psql(&server.url("postgres"), "create database work");
     let url = server.url("work");
@@ -275,16 +278,16 @@ async fn what_is_acknowledged_is_durable_when_the_server_is_set_otherwise_meanwh
     ] {
         psql(&url, statement);
     }
-    // Whoever connects now has it, and so have connections that are open.
+    // New connections have it, and so have connections that are open.
     until("the setting to be read", || {
         psql(&url, "show synchronous_commit") == "off"
     });
-    // It is looked at again within a second.
+    // It is read again within a second.
     tokio::time::sleep(Duration::from_secs(2)).await;
     start_all(&store, vec![start("m")]).await;
     assert_eq!(psql(&url, "select setting from seen"), "on");
 
-    // Set back, nothing has to be asked for.
+    // Set back, nothing has to be requested.
     psql(&url, "alter system reset synchronous_commit");
     psql(&url, "select pg_reload_conf()");
     tokio::time::sleep(Duration::from_secs(2)).await;

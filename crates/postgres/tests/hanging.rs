@@ -27,14 +27,14 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-/// How long a wait may take on however busy a machine.
+/// Longest time of a wait, on however busy a machine.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A way to the server that can be made to swallow all that the server says, as a process that is paused does, or a
+/// A way to the server that can be made to swallow all that the server sends, as a process that is paused does, or a
 /// network that has lost one of its ends.
 struct Gate {
     swallows: watch::Sender<bool>,
-    /// How many connections the client has open through it.
+    /// Number of connections that the client has open through it.
     open: Arc<AtomicUsize>,
 }
 
@@ -105,7 +105,7 @@ fn options(timeouts: Timeouts) -> Options {
     }
 }
 
-/// A signal that is held for whoever starts under a key.
+/// A signal that is held for the instance that starts under a key.
 fn held(text: &str) -> NewCommand {
     NewCommand {
         hold_for: Some(Duration::from_secs(600)),
@@ -157,7 +157,7 @@ async fn a_transaction_waits_for_a_lock_no_longer_than_it_may() {
 
 #[tokio::test]
 async fn a_process_that_is_paused_in_a_transaction_loses_its_locks() {
-    // rule 6.8. The story: a server was stopped while it held the lock of a key, and every signal that another server
+    // rule 6.8. The bug: a server was stopped while it held the lock of a key, and every signal that another server
     // was to hold timed out until the first was killed.
     let url = abide_pgtest::server().fresh_database();
     let (gate, through) = Gate::before(&url).await;
@@ -193,7 +193,7 @@ async fn a_process_that_is_paused_in_a_transaction_loses_its_locks() {
         begun.elapsed()
     );
 
-    // The one that was paused is told that nothing was written, or has tried again by itself: nothing is there twice.
+    // The one that was paused learns that nothing was written, or has tried again by itself: nothing is there twice.
     gate.swallow(false);
     let sent = sent.await.unwrap();
     let again = match sent {
@@ -207,7 +207,7 @@ async fn a_process_that_is_paused_in_a_transaction_loses_its_locks() {
 
 #[tokio::test]
 async fn a_server_that_does_not_answer_is_hung_up_on() {
-    // rule 6.8: before COMMIT was sent nothing was written; after it nobody knows.
+    // rule 6.8: before COMMIT was sent nothing was written; after it the outcome is unknown.
     let url = abide_pgtest::server().fresh_database();
     let (gate, through) = Gate::before(&url).await;
     let timeouts = Timeouts {
@@ -289,7 +289,7 @@ async fn a_commit_that_a_standby_has_not_is_not_acknowledged_for_being_late() {
 
 #[tokio::test]
 async fn keys_that_have_nothing_to_do_with_each_other_share_no_lock() {
-    // rule 6.8. The story: keys lay in 256 stripes, so that one that hung held up one of 256 others.
+    // rule 6.8. The bug: keys lay in 256 stripes, so that one that hung held up one of 256 others.
     let url = abide_pgtest::server().fresh_database();
     let store = Arc::new(open(&url).await);
     let mut host = connect(&url).await;
@@ -330,7 +330,7 @@ async fn more_keys_than_the_server_has_room_to_lock_are_locked_together() {
     let locks = "select count(*) from pg_locks where locktype = 'advisory'";
     assert!(psql(&url, locks).parse::<i64>().unwrap() < 100);
 
-    // Others start under keys of their own meanwhile; who must know that nobody starts under a key waits.
+    // Others start under keys of their own meanwhile; an operation that must know that no other starts under a key waits.
     start_all(&store, vec![keyed("m", "another")]).await;
     let sent = tokio::spawn({
         let store = store.clone();
@@ -346,7 +346,7 @@ async fn more_keys_than_the_server_has_room_to_lock_are_locked_together() {
 
 #[tokio::test]
 async fn a_store_that_cannot_see_who_the_server_was_says_so_in_time() {
-    // rules 1.6, 6.8. The story: the row that tells who the server was is locked whenever a store is opened, without a time
+    // rules 1.6, 6.8. The bug: the row that tells who the server was is locked whenever a store is opened, without a time
     // limit; one session that held it kept every process from starting.
     let url = abide_pgtest::server().fresh_database();
     open(&url).await.close().await;

@@ -1,4 +1,4 @@
-//! Housekeeping that nobody notices: dead workers, leases that are renewed while all connections are busy, and sweeping.
+//! Housekeeping without delays: dead workers, leases that are renewed while all connections are busy, and sweeping.
 
 #![allow(
     clippy::unwrap_used,
@@ -44,17 +44,14 @@ async fn dead_workers_cost_a_heartbeat_nothing() {
         "explain (analyze, format json) {}",
         sql.replace("$1", "now()")
     );
-    let told = client.simple_query(&sql).await.unwrap();
-    let text = told.iter().find_map(|message| match message {
+    let messages = client.simple_query(&sql).await.unwrap();
+    let text = messages.iter().find_map(|message| match message {
         SimpleQueryMessage::Row(row) => row.get(0),
         _ => None,
     });
     let plan: Value = serde_json::from_str(text.unwrap()).unwrap();
     let rows = rows_of(&plan[0]["Plan"], "workers");
-    assert!(
-        rows <= 2.0,
-        "{rows} rows of workers are looked at: {plan:#}"
-    );
+    assert!(rows <= 2.0, "{rows} rows of workers are read: {plan:#}");
     let begun = Instant::now();
     for _ in 0..20 {
         let answer = one(&store, Op::Reclaim { limit: 500 }).await;
@@ -76,7 +73,7 @@ async fn dead_workers_cost_a_heartbeat_nothing() {
     store.close().await;
 }
 
-/// How many rows a plan has read of a table.
+/// Number of rows of a table that a plan has read.
 fn rows_of(node: &Value, table: &str) -> f64 {
     let here = match node["Relation Name"] == table {
         true => {
@@ -138,7 +135,7 @@ async fn a_lease_is_renewed_while_all_connections_are_busy() {
 }
 
 #[tokio::test]
-async fn a_hundred_thousand_events_are_swept_and_nobody_waits() {
+async fn a_hundred_thousand_events_are_swept_and_no_request_waits() {
     // rule 16.2
     let url = abide_pgtest::server().fresh_database();
     let (store, client) = (Arc::new(open(&url).await), connect(&url).await);
@@ -184,7 +181,7 @@ async fn a_hundred_thousand_events_are_swept_and_nobody_waits() {
 
 #[tokio::test]
 async fn a_contract_is_stored_anew_by_who_needs_it_while_it_is_deleted() {
-    // rule 16.2: an insert that does nothing on a conflict does not wait for who deletes the row.
+    // rule 16.2: an insert that does nothing on a conflict does not wait for the transaction that deletes the row.
     let url = abide_pgtest::server().fresh_database();
     let (store, client) = (Arc::new(open(&url).await), connect(&url).await);
     let given = || Start {

@@ -54,7 +54,7 @@ async fn a_signal_by_id_or_key_wakes_who_waits_and_is_handed_over() {
     let store = fresh().await;
     let worker = register(&store, "w").await;
     let id = parked(&store, worker, keyed("m", "k"), &["paid", "sent"]).await;
-    let told = deliver(
+    let delivered = deliver(
         &store,
         vec![
             signal(id, "other", "0"),
@@ -63,9 +63,9 @@ async fn a_signal_by_id_or_key_wakes_who_waits_and_is_handed_over() {
         ],
     )
     .await;
-    assert!(told.iter().all(|one| one.verdict == Verdict::Received));
+    assert!(delivered.iter().all(|one| one.verdict == Verdict::Received));
     assert!(
-        deliver(&store, vec![signal(key("nobody"), "paid", "1")]).await[0]
+        deliver(&store, vec![signal(key("absent"), "paid", "1")]).await[0]
             .record
             .is_none()
     );
@@ -80,8 +80,8 @@ async fn a_signal_by_id_or_key_wakes_who_waits_and_is_handed_over() {
         (claimed.step.as_str(), &handed[..]),
         ("woken", &["paid", "sent"][..])
     );
-    assert_eq!(Some(&claimed.awaited[0]), told[1].record.as_ref());
-    assert_eq!(Some(&claimed.awaited[1]), told[2].record.as_ref());
+    assert_eq!(Some(&claimed.awaited[0]), delivered[1].record.as_ref());
+    assert_eq!(Some(&claimed.awaited[1]), delivered[2].record.as_ref());
     assert_eq!(store.inbox(id).await.unwrap().len(), 3);
     commit_all(&store, vec![common::next(claimed, "more")]).await;
 
@@ -99,7 +99,7 @@ async fn a_signal_by_id_or_key_wakes_who_waits_and_is_handed_over() {
     let rest = store.commands(&of_run, page.next, 2).await.unwrap();
     assert_eq!((rest.items.len(), rest.next), (1, None));
     let applied = store
-        .records(&[told[1].record.as_ref().unwrap().id])
+        .records(&[delivered[1].record.as_ref().unwrap().id])
         .await
         .unwrap();
     assert_eq!(
@@ -136,8 +136,8 @@ async fn a_batch_of_a_thousand_is_delivered_in_order() {
             _ => signal(key(&format!("k{}", n / 2)), "paid", &n.to_string()),
         })
         .collect();
-    let told = deliver(&store, all).await;
-    let numbers: Vec<_> = told
+    let delivered = deliver(&store, all).await;
+    let numbers: Vec<_> = delivered
         .iter()
         .map(|one| one.record.as_ref().unwrap().id)
         .collect();
@@ -145,12 +145,12 @@ async fn a_batch_of_a_thousand_is_delivered_in_order() {
     let claimed = claim(&store, worker, &["m"], 500).await;
     assert_eq!(claimed.len(), 500);
     for one in &claimed {
-        let places: Vec<_> = one
+        let numbers: Vec<_> = one
             .awaited
             .iter()
             .map(|one| one.sequence.unwrap().0)
             .collect();
-        assert_eq!(places, [1, 2]);
+        assert_eq!(numbers, [1, 2]);
     }
     let done: Vec<_> = claimed.into_iter().map(done).collect();
     commit_all(&store, done).await;
@@ -198,10 +198,10 @@ async fn a_message_that_is_sent_by_two_at_once_comes_in_once() {
         let sent: Vec<_> = sent.collect();
         let (mut firsts, mut records) = (0, BTreeSet::new());
         for one in sent {
-            let told = one.await.unwrap();
-            assert_eq!(told.verdict, Verdict::Received);
-            firsts += usize::from(!told.duplicate);
-            records.insert(told.record.unwrap().id);
+            let delivered = one.await.unwrap();
+            assert_eq!(delivered.verdict, Verdict::Received);
+            firsts += usize::from(!delivered.duplicate);
+            records.insert(delivered.record.unwrap().id);
         }
         assert_eq!((firsts, records.len()), (1, 1));
     }
@@ -230,8 +230,11 @@ async fn what_is_held_while_somebody_starts_is_never_lost() {
         let holds = (0..3).map(|_| {
             let (store, text) = (store.clone(), text.clone());
             tokio::spawn(async move {
-                let told = deliver(&store, vec![held(&text, None)]).await.remove(0);
-                assert!(matches!(told.verdict, Verdict::Held | Verdict::Received));
+                let delivered = deliver(&store, vec![held(&text, None)]).await.remove(0);
+                assert!(matches!(
+                    delivered.verdict,
+                    Verdict::Held | Verdict::Received
+                ));
             })
         });
         let all: Vec<_> = holds.chain(starts).collect();
@@ -245,8 +248,8 @@ async fn what_is_held_while_somebody_starts_is_never_lost() {
             .unwrap()
             .id;
         let inbox = store.inbox(id).await.unwrap();
-        let places: Vec<_> = inbox.iter().map(|one| one.sequence.unwrap().0).collect();
-        assert_eq!(places, [1, 2, 3], "round {round}");
+        let numbers: Vec<_> = inbox.iter().map(|one| one.sequence.unwrap().0).collect();
+        assert_eq!(numbers, [1, 2, 3], "round {round}");
     }
     let status = Some(CommandStatus::Held);
     let filter = CommandFilter {
@@ -264,7 +267,7 @@ async fn what_is_held_while_somebody_starts_is_never_lost() {
 }
 
 #[tokio::test]
-async fn what_nobody_came_for_expires_and_is_forgotten() {
+async fn a_held_signal_that_is_not_taken_expires_and_is_forgotten() {
     // rules 7.8 and 16.2
     let store = fresh().await;
     let brief = NewCommand {
@@ -323,9 +326,9 @@ async fn signals_that_start_what_they_are_for_start_one() {
                         }
                         _ => {
                             let sent = with_start(start, &n.to_string());
-                            let told = deliver(&store, vec![sent]).await.remove(0);
-                            assert_eq!(told.verdict, Verdict::Received);
-                            usize::from(told.started)
+                            let delivered = deliver(&store, vec![sent]).await.remove(0);
+                            assert_eq!(delivered.verdict, Verdict::Received);
+                            usize::from(delivered.started)
                         }
                     }
                 })
@@ -385,11 +388,11 @@ async fn an_update_is_handed_over_answered_and_remembered() {
     };
     let instance = parked(&store, worker, begin, &["paid"]).await;
 
-    let told = deliver(&store, vec![NewCommand::update(instance, name("add"))])
+    let delivered = deliver(&store, vec![NewCommand::update(instance, name("add"))])
         .await
         .remove(0);
-    assert_eq!(told.verdict, Verdict::Accepted);
-    let update = told.record.unwrap().id;
+    assert_eq!(delivered.verdict, Verdict::Accepted);
+    let update = delivered.record.unwrap().id;
     let aside = store.get(&Target::Id(instance)).await.unwrap().unwrap();
     assert_eq!(aside.aside.unwrap().status, Status::AwaitingSignal);
     assert_eq!((aside.status, aside.contract), (Status::Runnable, Some(id)));
@@ -412,7 +415,7 @@ async fn an_update_is_handed_over_answered_and_remembered() {
         (record.status, record.result),
         (CommandStatus::Completed, Some(json("5")))
     );
-    // rule 9.2: whoever waits for the answer in another process hears of it.
+    // rule 9.2: a caller that waits for the answer in another process is notified.
     let heard = async { while !listener.next().await.unwrap().ended_elsewhere {} };
     tokio::time::timeout(Duration::from_secs(20), heard)
         .await
@@ -467,14 +470,14 @@ async fn a_signal_by_key_finds_the_run_that_goes_on() {
         );
         assert_eq!(newest.inbox.signals, sent);
         let inbox = store.inbox(newest.id).await.unwrap();
-        let places: Vec<_> = inbox.iter().map(|one| one.sequence.unwrap().0).collect();
-        assert_eq!(places, (1..=i64::from(sent)).collect::<Vec<_>>());
+        let numbers: Vec<_> = inbox.iter().map(|one| one.sequence.unwrap().0).collect();
+        assert_eq!(numbers, (1..=i64::from(sent)).collect::<Vec<_>>());
         assert!(store.inbox(old).await.unwrap().is_empty());
-        let told = deliver(&store, vec![signal(old, "paid", "1")])
+        let delivered = deliver(&store, vec![signal(old, "paid", "1")])
             .await
             .remove(0);
-        assert_eq!(told.verdict, Verdict::Rejected(Rejection::NotCurrent));
-        assert_eq!(told.current, Some(newest.id));
+        assert_eq!(delivered.verdict, Verdict::Rejected(Rejection::NotCurrent));
+        assert_eq!(delivered.current, Some(newest.id));
     }
     let of_chain = Filter {
         chain: Some(first),
@@ -524,11 +527,11 @@ async fn a_family_is_cancelled_together_and_others_hear_of_it() {
         source: None,
         claimed_source: None,
     };
-    let Answer::Operated(told) = common::one(&store, Op::Cancel(vec![cancel])).await else {
+    let Answer::Operated(operated) = common::one(&store, Op::Cancel(vec![cancel])).await else {
         panic!()
     };
     assert_eq!(
-        told,
+        operated,
         [Operated::Cancelled {
             id: parent,
             children: 2
@@ -575,23 +578,26 @@ async fn a_family_is_cancelled_together_and_others_hear_of_it() {
 
     // rule 11.2
     let restart = Op::Restart(vec![(parent.into(), Some(name("anew")))]);
-    let Answer::Operated(told) = common::one(&store, restart).await else {
+    let Answer::Operated(operated) = common::one(&store, restart).await else {
         panic!()
     };
-    let Operated::Restarted { id, run_number: 2 } = told[0] else {
-        panic!("{told:?}")
+    let Operated::Restarted { id, run_number: 2 } = operated[0] else {
+        panic!("{operated:?}")
     };
     let run = store.get(&Target::Key(key("k"))).await.unwrap().unwrap();
     assert_eq!(
         (run.id, run.step.as_str(), run.run.first),
         (id, "anew", Some(parent))
     );
-    let Answer::Operated(told) =
+    let Answer::Operated(operated) =
         common::one(&store, Op::Repair(vec![id.into(), parent.into()])).await
     else {
         panic!()
     };
-    assert_eq!(told, [Operated::RepairNotNeeded, Operated::NotCurrent(id)]);
+    assert_eq!(
+        operated,
+        [Operated::RepairNotNeeded, Operated::NotCurrent(id)]
+    );
 }
 
 #[tokio::test]
@@ -607,10 +613,10 @@ async fn what_is_reserved_is_opened_by_a_start_with_its_key() {
         panic!()
     };
     assert_eq!(again[0], Ok(Started::Duplicate(id)));
-    let told = deliver(&store, vec![signal(key("k"), "paid", "1")])
+    let delivered = deliver(&store, vec![signal(key("k"), "paid", "1")])
         .await
         .remove(0);
-    assert_eq!(told.verdict, Verdict::Rejected(Rejection::NotStarted));
+    assert_eq!(delivered.verdict, Verdict::Rejected(Rejection::NotStarted));
     let depths = store.depths().await.unwrap();
     assert_eq!((depths[0].status, depths[0].count), (Status::Reserved, 1));
     let begin = Start {
@@ -662,10 +668,10 @@ async fn what_is_wrong_is_found() {
         matches!(&found, Answer::Examined { findings, .. } if findings.len() == 1 && findings[0].instance == id),
         "{found:?}"
     );
-    let Answer::Operated(told) = common::one(&store, Op::Repair(vec![id.into()])).await else {
+    let Answer::Operated(operated) = common::one(&store, Op::Repair(vec![id.into()])).await else {
         panic!()
     };
-    assert_eq!(told, [Operated::RepairDispatched]);
+    assert_eq!(operated, [Operated::RepairDispatched]);
     assert_eq!(
         store.get(&id.into()).await.unwrap().unwrap().status,
         Status::Runnable
@@ -674,7 +680,7 @@ async fn what_is_wrong_is_found() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_signal_by_key_does_not_wait_for_a_run_that_went_on_while_it_was_looked_up() {
-    // rule 2.5: whoever has the older run may be about to lock the newer, so that both would wait for each other.
+    // rule 2.5: the holder of the older run may be about to lock the newer, so that both would wait for each other.
     let url = abide_pgtest::server().fresh_database();
     // One connection, which has its statements prepared by then: preparing would wait for the lock as well.
     let options = Options {
@@ -686,7 +692,7 @@ async fn a_signal_by_key_does_not_wait_for_a_run_that_went_on_while_it_was_looke
     deliver(&store, vec![signal(key("k"), "paid", "1")]).await;
     let eye = connect(&url).await;
 
-    // Nobody locks a row from here on, but rows can be read: the run is found, and goes on before it is locked.
+    // No row is locked from here on, but rows can be read: the run is found, and goes on before it is locked.
     let mut host = connect(&url).await;
     let goes_on = host.transaction().await.unwrap();
     goes_on
@@ -742,10 +748,10 @@ async fn a_signal_in_the_hosts_transaction_is_there_when_that_commits() {
             with_start(keyed("m", "new"), "1"),
         ])];
         let answers = store.run_within(&transaction, &ops).await.unwrap();
-        let Answer::Delivered(told) = &answers[0] else {
+        let Answer::Delivered(delivered) = &answers[0] else {
             panic!()
         };
-        let verdicts: Vec<_> = told
+        let verdicts: Vec<_> = delivered
             .iter()
             .map(|one| one.as_ref().unwrap().verdict)
             .collect();

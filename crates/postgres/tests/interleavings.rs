@@ -1,6 +1,6 @@
 //! Two transactions on two connections, stepped statement by statement through every order in which they can meet.
 //!
-//! Each store talks to the server through a gate that lets one statement pass at a time. Whoever is let pass goes on
+//! Each store talks to the server through a gate that lets one statement pass at a time. The one that passes goes on
 //! until the server has answered, or until it waits for a lock, and then the next choice is made; all choices are tried.
 
 #![allow(
@@ -131,7 +131,7 @@ async fn in_every_order_of_deliver_and_deadline_one_of_them_wakes() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn in_every_order_of_publish_and_park_the_event_is_before_the_waiter_or_in_it() {
-    // rule 14.6: who looks back as far as the wait began misses nothing.
+    // rule 14.6: a wait that looks back as far as it began misses nothing.
     let room = Room::new().await;
     let (mut script, mut trails) = (Some(Vec::new()), BTreeSet::new());
     let (mut before, mut within) = (0, 0);
@@ -146,8 +146,8 @@ async fn in_every_order_of_publish_and_park_the_event_is_before_the_waiter_or_in
         }
         let publishes = Op::Publish(vec![common::event("paid", &order)]);
         let (answers, chosen, trail) = room.meet([publishes, commits(vec![parks])], &choices).await;
-        let [told, _] = answers;
-        let matched = common::published(told)[0].matched;
+        let [publish, _] = answers;
+        let matched = common::published(publish)[0].matched;
         within += matched;
         before += 1 - matched;
 
@@ -183,8 +183,8 @@ async fn in_every_order_of_publish_and_deadline_one_of_them_wakes() {
         let publishes = Op::Publish(vec![common::event("paid", &order)]);
         let fires = Op::Fire { limit: 10 };
         let (answers, chosen, trail) = room.meet([publishes, fires], &choices).await;
-        let [told, fired] = answers;
-        let matched = common::published(told)[0].matched as usize;
+        let [publish, fired] = answers;
+        let matched = common::published(publish)[0].matched as usize;
         let Answer::Fired { count: fired, .. } = fired else {
             panic!()
         };
@@ -250,11 +250,11 @@ async fn in_every_order_of_deliver_and_continue_the_newest_run_has_the_signal() 
             commits(vec![common::commit(held, again, false)]),
         ];
         let (answers, chosen, trail) = room.meet(ops, &choices).await;
-        let Answer::Delivered(told) = &answers[0] else {
+        let Answer::Delivered(delivered) = &answers[0] else {
             panic!()
         };
-        let told = told[0].as_ref().unwrap();
-        assert_eq!(told.verdict, Verdict::Received, "{trail}");
+        let delivered = delivered[0].as_ref().unwrap();
+        assert_eq!(delivered.verdict, Verdict::Received, "{trail}");
         let newest = room.store.get(&key(&text).into()).await.unwrap().unwrap();
         assert_eq!(newest.run.first, Some(id), "{trail}");
         assert_eq!(newest.inbox.signals, 1, "{trail}");
@@ -268,20 +268,20 @@ async fn in_every_order_of_deliver_and_continue_the_newest_run_has_the_signal() 
     met("deliver and continue", &trails);
 }
 
-/// Looks whether each was first at its lock in some order, and kept the other waiting there.
-fn met(who: &str, trails: &BTreeSet<String>) {
-    assert!(has_gone_on_alone("a!", who, trails));
-    assert!(has_gone_on_alone("b!", who, trails));
+/// Asserts that each was first at its lock in some order, and kept the other waiting there.
+fn met(pair: &str, trails: &BTreeSet<String>) {
+    assert!(has_gone_on_alone("a!", pair, trails));
+    assert!(has_gone_on_alone("b!", pair, trails));
 }
 
 /// The same where the second passes over what the first has locked instead of waiting for it (rule 6.8).
-fn met_unless_locked(who: &str, trails: &BTreeSet<String>) {
-    assert!(!has_gone_on_alone("a!", who, trails), "a timer has waited");
-    assert!(has_gone_on_alone("b!", who, trails));
+fn met_unless_locked(pair: &str, trails: &BTreeSet<String>) {
+    assert!(!has_gone_on_alone("a!", pair, trails), "a timer has waited");
+    assert!(has_gone_on_alone("b!", pair, trails));
 }
 
-/// Whether in some order one of the two took a step while the other waited for a lock.
-fn has_gone_on_alone(step: &str, who: &str, trails: &BTreeSet<String>) -> bool {
-    println!("{} orders of {who}", trails.len());
+/// Returns true if in some order one of the two took a step while the other waited for a lock.
+fn has_gone_on_alone(step: &str, pair: &str, trails: &BTreeSet<String>) -> bool {
+    println!("{} orders of {pair}", trails.len());
     trails.iter().any(|trail| trail.contains(step))
 }

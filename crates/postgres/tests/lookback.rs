@@ -1,4 +1,4 @@
-//! Looking back where several write at once: nothing is missed, nobody is held up, and no term stays without its event.
+//! Looking back where several write at once: nothing is missed, nothing is held up, and no term stays without its event.
 
 #![allow(
     clippy::unwrap_used,
@@ -48,7 +48,7 @@ async fn looks_back(store: &Postgres, worker: WorkerId, order: &str) -> Op {
     commits(vec![parks])
 }
 
-/// What a wait that looks back was woken by at once, if by anything.
+/// The event that woke a wait that looks back at once, if any did.
 async fn woken_by(store: &Postgres, worker: WorkerId, answer: Answer) -> Option<String> {
     let Answer::Committed(answers) = answer else {
         panic!("{answer:?}")
@@ -99,7 +99,7 @@ async fn a_publisher_in_flight_with_a_lower_place_is_not_missed() {
     let url = abide_pgtest::server().fresh_database();
     let (store, clock, worker) = opened(&url).await;
     let (mut host, watch) = (connect(&url).await, connect(&url).await);
-    // Before anybody has looked back on the path, and afterwards.
+    // Before any wait has looked back on the path, and afterwards.
     for round in ["first", "second"] {
         let slow = host.transaction().await.unwrap();
         let ops = [Op::Publish(vec![known(&format!("slow {round}"), "1")])];
@@ -178,7 +178,7 @@ async fn terms_go_with_their_events_and_paths_when_they_are_not_used() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_event_that_is_being_deleted_is_passed_over_and_leaves_no_term() {
-    // rule 16.2: a sweep that was stopped in its transaction holds up nobody who looks back for the first time.
+    // rule 16.2: a sweep that was stopped in its transaction holds up no wait that looks back for the first time.
     let url = abide_pgtest::server().fresh_database();
     let (store, _, worker) = opened(&url).await;
     publish(&store, vec![known("old", "1"), known("new", "2")]).await;
@@ -217,7 +217,7 @@ async fn what_is_being_indexed_is_not_swept_meanwhile() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_path_that_something_else_has_locked_holds_up_nobody() {
+async fn a_path_that_something_else_has_locked_delays_no_other_wait() {
     // rule 14.6
     let url = abide_pgtest::server().fresh_database();
     let (store, clock, worker) = opened(&url).await;
@@ -244,19 +244,19 @@ async fn a_path_that_something_else_has_locked_holds_up_nobody() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn while_many_publish_and_look_back_the_newest_is_found() {
-    // rule 14.6: each looks back for what it has just been told was published.
+    // rule 14.6: each looks back for an event whose publication was just acknowledged.
     let url = abide_pgtest::server().fresh_database();
     let (store, _, worker) = opened(&url).await;
     let mut tasks = tokio::task::JoinSet::new();
-    for who in 0..6_i64 {
+    for caller in 0..6_i64 {
         let store = store.clone();
         tasks.spawn(async move {
             for round in 0..15 {
-                let order = (who * 100 + round).to_string();
+                let order = (caller * 100 + round).to_string();
                 let newest = format!("{order} b");
                 publish(&store, vec![known(&format!("{order} a"), &order)]).await;
                 publish(&store, vec![known(&newest, &order)]).await;
-                let machine = format!("m{who}");
+                let machine = format!("m{caller}");
                 start_all(&store, vec![start(&machine)]).await;
                 let held = claim(&store, worker, &[&machine], 1).await.remove(0);
                 let mut parks = wait_for_event(held, &["paid"], &order);

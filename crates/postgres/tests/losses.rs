@@ -44,7 +44,7 @@ async fn a_backend_that_is_killed_during_work_is_replaced() {
     });
     let eye = connect(&url).await;
     until_blocked(&eye, 1).await;
-    // The connection had been made before, so it is tried once more on a new one; when that is lost too, that is told.
+    // The connection had been made before, so it is tried once more on a new one; when that is lost too, it fails.
     psql(&url, KILL);
     until_blocked(&eye, 1).await;
     psql(&url, KILL);
@@ -186,9 +186,9 @@ async fn a_server_that_was_away_is_used_again() {
 
     tokio::task::block_in_place(|| server.start());
     start_all(&store, vec![start("m")]).await;
-    // rule 6.6: word may have been lost meanwhile, so those who listen are told to look for themselves.
-    let told = async { while !listener.next().await.unwrap().anything {} };
-    tokio::time::timeout(Duration::from_secs(30), told)
+    // rule 6.6: notifications may have been lost, so listeners learn that anything may have changed.
+    let notified = async { while !listener.next().await.unwrap().anything {} };
+    tokio::time::timeout(Duration::from_secs(30), notified)
         .await
         .unwrap();
     assert_eq!(psql(&url, "select count(*) from abide.instances"), "2");
@@ -200,7 +200,7 @@ async fn a_deadlock_is_a_conflict() {
     let url = abide_pgtest::server().fresh_database();
     let store = Arc::new(open(&url).await);
     let worker = register(&store, "w").await;
-    // The server ends whichever of the two it looks at while both wait, and on a busy machine that may be the host.
+    // The server ends whichever of the two it checks while both wait, and on a busy machine that may be the host.
     for _ in 0..20 {
         if let Some(error) = deadlocked(&url, &store, worker).await {
             assert!(
@@ -214,7 +214,7 @@ async fn a_deadlock_is_a_conflict() {
     panic!("the server ended the host's transaction every time");
 }
 
-/// Lets the store and a host wait for each other; what the store was told, when it was the one whose wait was ended.
+/// Lets the store and a host wait for each other; the error of the store, if it was the one whose wait was ended.
 async fn deadlocked(url: &str, store: &Arc<Postgres>, worker: WorkerId) -> Option<Error> {
     start_all(store, vec![start("m"), start("m")]).await;
     let held = claim(store, worker, &["m"], 2).await;

@@ -1,4 +1,4 @@
-//! The schema is brought up to date, by whoever comes first, and never down.
+//! The schema is brought up to date by the first that connects, and never down.
 
 #![allow(
     clippy::unwrap_used,
@@ -122,8 +122,8 @@ async fn a_wrong_url_is_refused_and_an_absent_server_is_not_there() {
     ));
     let absent = Postgres::connect("postgres://u@127.0.0.1:1/d", Options::default()).await;
     assert!(matches!(absent, Err(Error::Unavailable(_))), "{absent:?}");
-    let nobody = url.replacen("abide@", "nobody@", 1);
-    let Err(error) = Postgres::connect(&nobody, Options::default()).await else {
+    let unknown_role = url.replacen("abide@", "nobody@", 1);
+    let Err(error) = Postgres::connect(&unknown_role, Options::default()).await else {
         panic!()
     };
     assert!(error.to_string().contains("nobody"), "{error}");

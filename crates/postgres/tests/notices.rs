@@ -28,7 +28,7 @@ use futures_util::future::{join_all, poll_fn};
 
 async fn next(listener: &mut Listener) -> Arc<Effects> {
     let next = tokio::time::timeout(Duration::from_secs(20), listener.next());
-    next.await.expect("word comes").unwrap()
+    next.await.expect("no notification came").unwrap()
 }
 
 #[tokio::test]
@@ -59,7 +59,7 @@ async fn what_one_process_does_another_hears() {
     assert_eq!(next(&mut own).await.due, Some(due));
     assert_eq!(next(&mut other).await.due, Some(due));
 
-    // Who said it has heard each of these once, from itself, and no echo.
+    // The sender has heard each of these once, from itself, and no echo.
     let silent = tokio::time::timeout(Duration::from_millis(200), own.next()).await;
     assert!(silent.is_err(), "{silent:?}");
 }
@@ -78,13 +78,13 @@ async fn a_worker_hears_what_came_to_the_workflow_it_runs() {
 
     let mut listener = here.listen();
     deliver(&there, vec![signal(id, "paid", "1")]).await;
-    let heard = async { while !next(&mut listener).await.mailed.contains(&id) {} };
+    let heard = async { while !next(&mut listener).await.received.contains(&id) {} };
     let heard = tokio::time::timeout(Duration::from_secs(20), heard).await;
-    heard.expect("word of the message comes");
+    heard.expect("no notification of the message came");
 }
 
 #[tokio::test]
-async fn many_commits_are_told_in_few_words() {
+async fn many_commits_share_few_notifications() {
     // rule 6.6
     let server = Server::private(&[]);
     let url = server.fresh_database();
@@ -105,31 +105,31 @@ async fn many_commits_are_told_in_few_words() {
         ..start("m")
     };
     join_all((0..400).map(|n| start_all(&store, vec![in_queue(n)]).into_future())).await;
-    // A closed store has had its last word.
+    // A closed store has sent its last notification.
     store.close().await;
-    let mut words: Vec<String> = Vec::new();
-    let heard = |words: &[String], queue: usize| {
+    let mut payloads: Vec<String> = Vec::new();
+    let heard = |payloads: &[String], queue: usize| {
         let named = format!("\"q{queue}\"");
-        words.iter().any(|word| word.contains(&named))
+        payloads.iter().any(|payload| payload.contains(&named))
     };
-    // What was said may be on its way for as long as the server is busy.
-    while !(0..10).all(|queue| heard(&words, queue)) {
-        let word = tokio::time::timeout(Duration::from_secs(10), notices.recv()).await;
-        words.push(word.expect("word of every queue").unwrap());
+    // Notifications may be on its way for as long as the server is busy.
+    while !(0..10).all(|queue| heard(&payloads, queue)) {
+        let payload = tokio::time::timeout(Duration::from_secs(10), notices.recv()).await;
+        payloads.push(payload.expect("payload of every queue").unwrap());
     }
     tokio::time::sleep(Duration::from_millis(100)).await;
-    while let Ok(word) = notices.try_recv() {
-        words.push(word);
+    while let Ok(payload) = notices.try_recv() {
+        payloads.push(payload);
     }
     assert!(
-        (1..200).contains(&words.len()),
-        "{} words for 400 commits",
-        words.len()
+        (1..200).contains(&payloads.len()),
+        "{} payloads for 400 commits",
+        payloads.len()
     );
 }
 
 #[tokio::test]
-async fn who_does_not_listen_hears_only_itself() {
+async fn a_store_that_does_not_listen_hears_only_itself() {
     let server = Server::private(&[]);
     let url = server.fresh_database();
     let options = Options {
@@ -157,12 +157,12 @@ async fn who_does_not_listen_hears_only_itself() {
 }
 
 #[tokio::test]
-async fn who_inserts_into_the_outbox_wakes_those_who_take_from_it() {
+async fn an_insert_into_the_outbox_wakes_those_who_take_from_it() {
     // rules 6.6, 17.3: whatever the notification says, and when its transaction commits.
     let server = Server::private(&[]);
     let url = server.fresh_database();
     let store = open(&url).await;
-    let mut told = store.listen();
+    let mut listener = store.listen();
     let (mut mine, driver) = tokio_postgres::connect(&url, NoTls).await.unwrap();
     tokio::spawn(driver);
     for notify in [
@@ -177,6 +177,6 @@ async fn who_inserts_into_the_outbox_wakes_those_who_take_from_it() {
             outbox: true,
             ..Effects::default()
         };
-        assert_eq!(*next(&mut told).await, expected);
+        assert_eq!(*next(&mut listener).await, expected);
     }
 }

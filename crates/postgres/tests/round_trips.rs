@@ -1,4 +1,4 @@
-//! How often a transaction waits for the server: counted by a proxy on the way that delays every answer.
+//! Round trips of transactions: counted by a proxy on the way that delays every answer.
 
 #![allow(
     clippy::unwrap_used,
@@ -25,7 +25,7 @@ use common::{
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-/// How long each answer is held back: whatever is sent meanwhile was sent without waiting for it.
+/// Delay of each answer: whatever is sent meanwhile was sent without waiting for it.
 const DELAY: Duration = Duration::from_millis(40);
 
 /// Counts how often something is sent that could have been a consequence of an answer.
@@ -33,7 +33,7 @@ const DELAY: Duration = Duration::from_millis(40);
 struct Trips {
     count: AtomicUsize,
     answered: AtomicBool,
-    /// How many bytes the server has sent.
+    /// Number of bytes that the server has sent.
     bytes: AtomicUsize,
 }
 
@@ -71,11 +71,11 @@ async fn delayed_at(url: &str, limits: Limits) -> (Postgres, Arc<Trips>) {
             let server = TcpStream::connect(&server).await.unwrap();
             let ((mut from_client, mut to_client), (mut from_server, mut to_server)) =
                 (client.into_split(), server.into_split());
-            let (asks, answers) = (counted.clone(), counted.clone());
+            let (requests, answers) = (counted.clone(), counted.clone());
             tokio::spawn(async move {
                 let mut bytes = vec![0; 1 << 16];
                 while let Ok(count @ 1..) = from_client.read(&mut bytes).await {
-                    asks.sent();
+                    requests.sent();
                     to_server.write_all(&bytes[..count]).await.unwrap();
                 }
             });
@@ -93,7 +93,7 @@ async fn delayed_at(url: &str, limits: Limits) -> (Postgres, Arc<Trips>) {
         }
     });
     let options = Options {
-        // Its own: the server's is asked for the time now and then, which would be counted.
+        // Its own: the server's is queried for the time now and then, which would be counted.
         clock: Some(Arc::new(SystemClock::default())),
         listen: Listen::Off,
         pool_size: 1,
@@ -104,7 +104,7 @@ async fn delayed_at(url: &str, limits: Limits) -> (Postgres, Arc<Trips>) {
 }
 
 async fn trips_of(store: &Postgres, trips: &Trips, ops: Vec<Op>) -> (usize, Vec<Answer>) {
-    // What was told of the calls before has gone out.
+    // The notifications of the calls before have gone out.
     tokio::time::sleep(DELAY * 5).await;
     trips.take();
     let answers = store.run(ops.into()).await.unwrap();
@@ -182,7 +182,7 @@ async fn lease(store: &Postgres, trips: &Trips, request: ClaimRequest) -> (Vec<C
 
 #[tokio::test]
 async fn a_claim_under_leases_reads_no_more_bytes_than_it_answers() {
-    // rule 16.4: all states that were asked for came from the server, and then the children of all, for an answer that is
+    // rule 16.4: all states that were requested came from the server, and then the children of all, for an answer that is
     // bounded.
     let most = 300_000;
     let limits = Limits {
@@ -264,7 +264,7 @@ async fn a_start_is_one_round_trip_with_a_key_two_and_in_a_partition_four() {
 }
 
 #[tokio::test]
-async fn a_delivery_is_two_round_trips_whoever_it_is_for_and_however_many_there_are() {
+async fn a_delivery_is_two_round_trips_whatever_its_target_and_however_many_there_are() {
     // rule 7.1: found and locked, then written. The numbers of the records come along with the first.
     let (store, trips) = delayed().await;
     let worker = register(&store, "w").await;
@@ -272,7 +272,7 @@ async fn a_delivery_is_two_round_trips_whoever_it_is_for_and_however_many_there_
     let both = || vec![signal(id, "paid", "1"), signal(key("k"), "paid", "2")];
     for _ in 0..2 {
         let (count, answers) = trips_of(&store, &trips, vec![Op::Deliver(both())]).await;
-        assert!(matches!(&answers[0], Answer::Delivered(told) if told.len() == 2));
+        assert!(matches!(&answers[0], Answer::Delivered(delivered) if delivered.len() == 2));
         assert_eq!(count, 2);
     }
     // What the step is handed is read when the claim is committed.
@@ -295,7 +295,7 @@ async fn a_delivery_is_two_round_trips_whoever_it_is_for_and_however_many_there_
     let (count, answers) = trips_of(&store, &trips, ops).await;
     assert!(matches!(&answers[1], Answer::Claimed(claimed) if claimed[0].awaited.len() == 1));
     assert_eq!(count, 2);
-    // What is held has nobody to lock, and a limit to be kept.
+    // A held signal has no instance to lock, and a limit to be kept.
     let mut held = signal(key("nobody"), "paid", "1");
     held.hold_for = Some(Duration::from_secs(60));
     let (count, _) = trips_of(&store, &trips, vec![Op::Deliver(vec![held])]).await;
@@ -303,7 +303,7 @@ async fn a_delivery_is_two_round_trips_whoever_it_is_for_and_however_many_there_
 }
 
 #[tokio::test]
-async fn an_event_is_four_round_trips_however_many_wait_for_it_and_three_when_nobody_does() {
+async fn an_event_is_four_round_trips_however_many_wait_for_it_and_three_when_none_does() {
     // rule 14.1: where waiters stand and a number; stored, and who waits for it; locked; written.
     let (store, trips) = delayed().await;
     let worker = register(&store, "w").await;
@@ -327,9 +327,9 @@ async fn an_event_is_four_round_trips_however_many_wait_for_it_and_three_when_no
 
     let events = vec![event("paid", "1"), event("paid", "2"), event("other", "1")];
     let (count, answers) = trips_of(&store, &trips, vec![Op::Publish(events)]).await;
-    let told = published(answers.into_iter().next().unwrap());
+    let results = published(answers.into_iter().next().unwrap());
     assert_eq!(
-        (told[0].matched, told[1].matched, told[2].matched),
+        (results[0].matched, results[1].matched, results[2].matched),
         (3, 0, 0)
     );
     assert_eq!(count, 4);
@@ -353,9 +353,9 @@ async fn looking_back_is_one_round_trip_more_and_publishing_what_is_looked_back_
     }
     assert_eq!(counts[2], counts[0] + 1, "the first one indexes");
     let publish = |of_type| vec![Op::Publish(vec![event(of_type, "2")])];
-    let (looked_back, _) = trips_of(&store, &trips, publish("paid")).await;
+    let (lookback, _) = trips_of(&store, &trips, publish("paid")).await;
     let (other, _) = trips_of(&store, &trips, publish("other")).await;
-    assert_eq!((looked_back, other), (3, 3));
+    assert_eq!((lookback, other), (3, 3));
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! What is PostgreSQL's own about the store: pipelines, connections, plans of writing.
+//! Behaviour of the store that is specific to PostgreSQL: pipelines, connections, plans of writing.
 
 #![allow(
     clippy::unwrap_used,
@@ -324,7 +324,7 @@ async fn keep_for(store: Postgres, steps: usize, mut held: Vec<Claimed>) -> Vec<
     held
 }
 
-/// How many updates there were, and how many of them touched no index. The server may count late, so these are waited
+/// Number of updates, and of those that touched no index. The server may count late, so these are waited
 /// for.
 fn updates(url: &str, expected: u32) -> (u32, u32) {
     let counts = "select n_tup_upd, n_tup_hot_upd from pg_stat_user_tables \

@@ -1,5 +1,5 @@
-//! Keys that another transaction takes between the look at their holder and the write: the unique index is the referee,
-//! who loses meets a conflict once, and finds the holder when it tries again.
+//! Keys that another transaction takes between the read of their holder and the write: the unique index is the referee,
+//! the loser meets a conflict once, and finds the holder when it tries again.
 
 #![allow(
     clippy::unwrap_used,
@@ -25,7 +25,7 @@ use common::{
     start_all, until_blocked, wait,
 };
 
-/// What brings an instance into the scope of its key.
+/// Operations that bring an instance into the scope of its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     Ends,

@@ -65,8 +65,8 @@ async fn what_is_started_exists_once_the_host_commits() {
     transaction.commit().await.unwrap();
     assert!(store.get(&id.into()).await.unwrap().is_some());
     // The process that did it hears of it too.
-    let told = tokio::time::timeout(Duration::from_secs(20), listener.next()).await;
-    assert!(told.unwrap().unwrap().ready.contains(&name("default")));
+    let notified = tokio::time::timeout(Duration::from_secs(20), listener.next()).await;
+    assert!(notified.unwrap().unwrap().ready.contains(&name("default")));
 }
 
 #[tokio::test]

@@ -9,9 +9,9 @@ pub(crate) struct Address {
     /// The form for error messages.
     pub shown: String,
     /// The endpoint for requests.
-    pub ask: Uri,
+    pub rpc: Uri,
     /// The endpoint for notifications.
-    pub news: Uri,
+    pub notifications: Uri,
 }
 
 impl Address {
@@ -35,21 +35,21 @@ impl Address {
         }
         let base = url.trim_end_matches('/');
         let at = |path: &str| format!("{base}{path}").parse::<Uri>();
-        let (Ok(ask), Ok(news)) = (at(wire::PATH), at(wire::NEWS)) else {
+        let (Ok(rpc), Ok(notifications)) = (at(wire::PATH), at(wire::NOTIFICATIONS)) else {
             return Err(unusable(&format!("{url:?} is not a URL")));
         };
-        if !matches!(ask.scheme_str(), Some("http" | "https")) {
+        if !matches!(rpc.scheme_str(), Some("http" | "https")) {
             return Err(unusable(&format!(
                 "{url:?} begins with neither http:// nor https://"
             )));
         }
-        if ask.host().is_none_or(str::is_empty) {
+        if rpc.host().is_none_or(str::is_empty) {
             return Err(unusable(&format!("{url:?} names no host")));
         }
         Ok(Self {
             shown: base.to_owned(),
-            ask,
-            news,
+            rpc,
+            notifications,
         })
     }
 }
@@ -60,17 +60,17 @@ mod tests {
 
     #[test]
     fn an_address_may_have_a_port_and_a_path() {
-        for (url, ask) in [
+        for (url, rpc) in [
             ("http://localhost", "http://localhost/rpc/v1"),
             ("https://a.example:8443/", "https://a.example:8443/rpc/v1"),
             ("https://[::1]:80/a/b/", "https://[::1]:80/a/b/rpc/v1"),
         ] {
-            assert_eq!(Address::new(url).unwrap().ask.to_string(), ask);
+            assert_eq!(Address::new(url).unwrap().rpc.to_string(), rpc);
         }
     }
 
     #[test]
-    fn an_address_that_is_none_is_refused_and_no_secret_is_shown() {
+    fn an_invalid_address_is_refused_and_no_secret_is_shown() {
         for url in [
             "",
             "localhost",

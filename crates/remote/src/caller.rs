@@ -68,9 +68,9 @@ impl Caller {
         tcp.set_nodelay(true);
         tcp.set_connect_timeout(Some(options.connect_timeout));
         tcp.set_keepalive(Some(Duration::from_secs(60)));
-        let config = match address.ask.scheme_str() {
+        let config = match address.rpc.scheme_str() {
             Some("https") => tls::trusting(options.authorities.as_deref())?,
-            _ => tls::trusting_nobody()?,
+            _ => tls::trusting_none()?,
         };
         let connector = HttpsConnectorBuilder::new().with_tls_config(config);
         let connector = connector.https_or_http().enable_http1().wrap_connector(tcp);
@@ -104,9 +104,9 @@ impl Caller {
         };
         let body = serde_json::to_vec(request)
             .map_err(|error| Error::Broken(format!("a request cannot be written: {error}")))?;
-        let asked = async {
+        let exchange = async {
             let response = self
-                .send(Method::POST, &self.address.ask, body, lost)
+                .send(Method::POST, &self.address.rpc, body, lost)
                 .await?;
             let status = response.status();
             let body = Limited::new(response.into_body(), ANSWER_BYTES)
@@ -114,12 +114,12 @@ impl Caller {
                 .await;
             let body = body.map_err(|error| lost.error(self.broke(&*error)))?;
             read(status, &body.to_bytes()).map_err(|what| {
-                let what = format!("{} {what}{EXPECTED}", self.address.ask);
+                let what = format!("{} {what}{EXPECTED}", self.address.rpc);
                 // A proxy may have forwarded the request.
                 lost.broken(what)
             })
         };
-        let answer = tokio::time::timeout(self.timeout, asked).await;
+        let answer = tokio::time::timeout(self.timeout, exchange).await;
         match answer.unwrap_or_else(|_| Err(lost.error(self.late())))? {
             Reply::Failed(failure) => Err(failure.into()),
             reply => Ok(reply),
@@ -127,16 +127,21 @@ impl Caller {
     }
 
     /// Opens the stream of notifications.
-    pub async fn news(&self) -> Result<Incoming> {
-        let asked = self.send(Method::GET, &self.address.news, Vec::new(), Lost::Harmless);
-        let response = tokio::time::timeout(self.timeout, asked).await;
+    pub async fn notifications(&self) -> Result<Incoming> {
+        let sent = self.send(
+            Method::GET,
+            &self.address.notifications,
+            Vec::new(),
+            Lost::Harmless,
+        );
+        let response = tokio::time::timeout(self.timeout, sent).await;
         let response = response.unwrap_or_else(|_| Err(Error::Unavailable(self.late())))?;
         let kind = response.headers().get(CONTENT_TYPE);
         let kind = kind.and_then(|kind| kind.to_str().ok()).unwrap_or_default();
         if !kind.starts_with("text/event-stream") {
-            let news = &self.address.news;
+            let endpoint = &self.address.notifications;
             let what = format!(
-                "{news} answers with {kind:?} where text/event-stream is expected{EXPECTED}"
+                "{endpoint} answers with {kind:?} where text/event-stream is expected{EXPECTED}"
             );
             return Err(Error::Broken(what));
         }
@@ -184,26 +189,26 @@ impl Caller {
         let body = Limited::new(response.into_body(), 1 << 16).collect().await;
         let body = body.map(|body| body.to_bytes()).unwrap_or_default();
         let problem: Option<serde_json::Value> = serde_json::from_slice(&body).ok();
-        let said = detail(problem.as_ref(), &body);
+        let detail = detail(problem.as_ref(), &body);
         let denied = |problem: String| Error::Refused(Refusal::Denied { problem });
         match status.as_u16() {
             401 => denied(match self.token {
                 Some(_) => format!(
-                    "{server} does not know the token (401: {said}): put one that it knows into {TOKEN}, or into the options"
+                    "{server} does not know the token (401: {detail}): put one that it knows into {TOKEN}, or into the options"
                 ),
                 None => format!(
-                    "{server} asks for a token (401: {said}): put it into {TOKEN}, or into the options"
+                    "{server} asks for a token (401: {detail}): put it into {TOKEN}, or into the options"
                 ),
             }),
             403 => denied(format!(
-                "the token has not the role for that on {server} (403: {said}): put one with the role that it takes \
+                "the token has not the role for that on {server} (403: {detail}): put one with the role that it takes \
                  (read, send, work or operate) into {TOKEN}"
             )),
             413 => denied(format!(
-                "the request is too large for {server} (413: {said}): send less at once, or raise that limit of the server"
+                "the request is too large for {server} (413: {detail}): send less at once, or raise that limit of the server"
             )),
             421 => denied(format!(
-                "{server} does not answer to that name (421: {said})"
+                "{server} does not answer to that name (421: {detail})"
             )),
             // Only the server itself can say that nothing was written. A proxy may have forwarded the request before it
             // gave up.
@@ -212,14 +217,14 @@ impl Caller {
                 let after = after
                     .map(|after| format!(", again in {after} s"))
                     .unwrap_or_default();
-                let what = format!("{server} answers {status}: {said}{after}");
+                let what = format!("{server} answers {status}: {detail}{after}");
                 match is_unavailable(problem.as_ref()) {
                     true => Error::Unavailable(what),
                     false => lost.error(what),
                 }
             }
             _ => {
-                let what = format!("{} answers {status}: {said}{EXPECTED}", self.address.ask);
+                let what = format!("{} answers {status}: {detail}{EXPECTED}", self.address.rpc);
                 match is_ours(problem.as_ref()) {
                     true => Error::Broken(what),
                     // A redirect or an error page of a proxy, which may have forwarded the request before.
@@ -241,10 +246,10 @@ impl Caller {
         let mut text = format!("{}: {error}", self.server());
         let mut cause = error.source();
         while let Some(error) = cause {
-            let said = error.to_string();
-            if !text.ends_with(&said) {
+            let message = error.to_string();
+            if !text.ends_with(&message) {
                 text.push_str(": ");
-                text.push_str(&said);
+                text.push_str(&message);
             }
             cause = error.source();
         }
@@ -284,8 +289,8 @@ fn problem_type(problem: Option<&serde_json::Value>) -> Option<&str> {
 /// The text of a refusal: the detail of the problem, or the beginning of the body.
 fn detail(problem: Option<&serde_json::Value>, body: &[u8]) -> String {
     let detail = problem.and_then(|problem| {
-        let said = problem.get("detail").or_else(|| problem.get("title"));
-        said?.as_str()
+        let text = problem.get("detail").or_else(|| problem.get("title"));
+        text?.as_str()
     });
     detail.map_or_else(|| start(body), str::to_owned)
 }

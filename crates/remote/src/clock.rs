@@ -4,24 +4,23 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use abide_kernel::wire::{Reply, Request};
-use abide_kernel::{Result, SystemClock};
+use abide_kernel::{Error, Result, SystemClock};
 use tokio_util::sync::CancellationToken;
 
 use crate::caller::Caller;
-use crate::store::unexpected;
 
 /// Interval between reads of the server's time. The server decides by its own clock; here only sleeps depend on it.
 const EVERY: Duration = Duration::from_secs(5);
 
 /// Sets the clock to the server's time, so that all processes that use the server agree.
 pub(crate) async fn follow(clock: &SystemClock, caller: &Caller) -> Result<()> {
-    let look = || async {
+    let read = || async {
         match caller.ask(&Request::Now).await? {
             Reply::Now(theirs) => Ok(theirs),
-            _ => Err(unexpected()),
+            _ => Err(Error::unexpected_answer()),
         }
     };
-    clock.follow(look).await
+    clock.follow(read).await
 }
 
 /// Sets the clock to the server's time at intervals, until stopped.

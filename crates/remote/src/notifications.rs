@@ -44,7 +44,7 @@ async fn open_again(caller: &Caller) -> Incoming {
     let mut backoff = Backoff::reconnect();
     loop {
         backoff.pause().await;
-        match caller.news().await {
+        match caller.notifications().await {
             Ok(stream) => return stream,
             Err(error) if error.is_passing() => {
                 tracing::debug!(server = caller.server(), %error, "event stream unavailable; retrying");
@@ -71,7 +71,7 @@ async fn pass_on(mut stream: Incoming, bus: &Bus) -> Error {
             continue;
         };
         match lines.take(&data) {
-            Ok(told) => told.into_iter().for_each(|effects| bus.tell(effects)),
+            Ok(notified) => notified.into_iter().for_each(|effects| bus.tell(effects)),
             Err(error) => return error,
         }
     }
@@ -86,7 +86,7 @@ impl Lines {
     /// every such line is one notification. A line that cannot be parsed counts as "anything may have changed".
     fn take(&mut self, data: &Bytes) -> Result<Vec<Effects>> {
         self.0.extend_from_slice(data);
-        let mut told = Vec::new();
+        let mut notified = Vec::new();
         let mut whole = 0;
         for line in self.0.split_inclusive(|byte| *byte == b'\n') {
             if !line.ends_with(b"\n") {
@@ -95,7 +95,7 @@ impl Lines {
             whole += line.len();
             if let Some(data) = line.trim_ascii().strip_prefix(b"data:") {
                 let effects = serde_json::from_slice(data);
-                told.push(effects.unwrap_or_else(|_| Effects::anything()));
+                notified.push(effects.unwrap_or_else(|_| Effects::anything()));
             }
         }
         self.0.drain(..whole);
@@ -104,7 +104,7 @@ impl Lines {
                 "a line of the event stream is too long".into(),
             ));
         }
-        Ok(told)
+        Ok(notified)
     }
 }
 
@@ -114,19 +114,19 @@ mod tests {
 
     fn read(pieces: &[&str]) -> Vec<Effects> {
         let mut lines = Lines::default();
-        let mut told = Vec::new();
+        let mut notified = Vec::new();
         for piece in pieces {
-            told.extend(
+            notified.extend(
                 lines
                     .take(&Bytes::copy_from_slice(piece.as_bytes()))
                     .unwrap(),
             );
         }
-        told
+        notified
     }
 
     #[test]
-    fn news_are_read_however_they_are_cut() {
+    fn notifications_are_read_however_they_are_cut() {
         let ended = Effects {
             ended: vec![abide_core::model::InstanceId(7)],
             ..Effects::default()
@@ -135,13 +135,13 @@ mod tests {
             ": nothing\n\nevent: news\ndata: {\"ended\":[7]}\n\ndata:{\"anything\":true}\r\n\r\n";
         let expected = [ended, Effects::anything()];
         assert_eq!(read(&[text]), expected);
-        let letters: Vec<String> = text.chars().map(String::from).collect();
-        let letters: Vec<&str> = letters.iter().map(String::as_str).collect();
-        assert_eq!(read(&letters), expected);
+        let characters: Vec<String> = text.chars().map(String::from).collect();
+        let characters: Vec<&str> = characters.iter().map(String::as_str).collect();
+        assert_eq!(read(&characters), expected);
     }
 
     #[test]
-    fn news_that_cannot_be_read_may_be_anything() {
+    fn notifications_that_cannot_be_read_may_be_anything() {
         assert_eq!(read(&["data: {\"ended\":\"x\"}\n"]), [Effects::anything()]);
         assert!(read(&["data: {\"ended\":"]).is_empty());
     }

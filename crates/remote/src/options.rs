@@ -133,7 +133,7 @@ mod tests {
         };
         assert_eq!(options.token().unwrap().as_deref(), Some("given"));
 
-        for (bad, says) in [
+        for (bad, expected) in [
             (
                 directory.path().join("absent").into_os_string(),
                 "cannot be read",
@@ -143,7 +143,7 @@ mod tests {
         ] {
             let error = of("", &bad).unwrap_err().to_string();
             assert!(
-                error.contains(TOKEN_FILE) && error.contains(says) && !error.contains("xxx"),
+                error.contains(TOKEN_FILE) && error.contains(expected) && !error.contains("xxx"),
                 "{error}"
             );
             // The file is not needed if the variable has the token.

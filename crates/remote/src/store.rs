@@ -6,17 +6,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use abide_core::model::{
-    BarrierNumber, Child, Command, CommandId, ContractId, Document, DocumentKind, EventSequence,
-    Fingerprint, HistoryRow, Instance, InstanceId, Json, Lane, Name, OutboxId, Refusal, RequestId,
-    Timestamp, Worker,
-};
-use abide_kernel::wire::{IDS_MOST, Reply, Request};
+use abide_core::model::{Fingerprint, Name, Refusal, RequestId};
+use abide_kernel::wire::{Reply, Request};
 use abide_kernel::{
-    Answer, Backoff, Bus, Clock, CommandFilter, CommandPage, Contracts, DocumentPage, Effects,
-    Endings, Error, EventFilter, EventPage, Filter, Listener, MachinePage, Once, Op, OutboxDepth,
-    OutboxRow, Page, QueueDepth, ReadyLane, Records, RefusedPage, Renewer, Result, Store,
-    Surroundings, SystemClock, Tally, Target, WaiterFilter, WaiterPage,
+    Answer, Backoff, Bus, Clock, Effects, Error, IDS_MOST, Listener, Once, Op, Query, QueryResult,
+    Renewer, Result, Store, SystemClock,
 };
 use futures_util::future::BoxFuture;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -68,7 +62,7 @@ impl Remote {
             }
         };
         let bus = Bus::new();
-        let stream = caller.news().await?;
+        let stream = caller.notifications().await?;
         tasks.spawn(notifications::listen(
             stream,
             caller.clone(),
@@ -109,14 +103,14 @@ impl Remote {
     /// the server's own answer counts: that a later attempt could not be sent does not mean that the first was not
     /// written.
     async fn run_once(&self, ops: Arc<[Op]>) -> Result<Vec<Answer>> {
-        let asked = ops.len();
+        let count = ops.len();
         let id = self.ids.next()?;
         let request = Request::Run(Arc::from([Op::Once(vec![Once { id, ops }])]));
         let mut backoff = Backoff::away();
         let mut deadline = None;
         loop {
             let error = match self.ask(&request).await {
-                Ok(reply) => match carried_out(reply, asked) {
+                Ok(reply) => match carried_out(reply, count) {
                     Err(Error::Refused(running @ Refusal::RequestRunning { .. })) => {
                         Error::Unknown(running.to_string())
                     }
@@ -147,10 +141,10 @@ struct Renewals(Caller);
 impl Renewer for Renewals {
     fn run(&self, ops: Arc<[Op]>) -> BoxFuture<'_, Result<Vec<Answer>>> {
         Box::pin(async move {
-            let asked = ops.len();
+            let count = ops.len();
             match self.0.ask(&Request::Run(ops)).await? {
-                Reply::Answers(answers) if answers.len() == asked => Ok(answers),
-                _ => Err(unexpected()),
+                Reply::Answers(answers) if answers.len() == count => Ok(answers),
+                _ => Err(Error::unexpected_answer()),
             }
         })
     }
@@ -162,17 +156,17 @@ impl Renewer for Renewals {
 }
 
 /// The answers to operations that were sent under an id.
-fn carried_out(reply: Reply, asked: usize) -> Result<Vec<Answer>> {
+fn carried_out(reply: Reply, count: usize) -> Result<Vec<Answer>> {
     let Reply::Answers(answers) = reply else {
-        return Err(unexpected());
+        return Err(Error::unexpected_answer());
     };
     match answers.into_iter().next() {
         Some(Answer::Once(each)) => match each.into_iter().next() {
-            Some(Ok(one)) if one.answers.len() == asked => Ok(one.answers),
+            Some(Ok(one)) if one.answers.len() == count => Ok(one.answers),
             Some(Err(refusal)) => Err(refusal.into()),
-            _ => Err(unexpected()),
+            _ => Err(Error::unexpected_answer()),
         },
-        _ => Err(unexpected()),
+        _ => Err(Error::unexpected_answer()),
     }
 }
 
@@ -201,41 +195,58 @@ impl Ids {
     }
 }
 
-/// The error for a reply of the wrong kind.
-pub(crate) fn unexpected() -> Error {
-    Error::Broken("the server sent an unexpected answer: it is of another release".into())
-}
-
-/// The first ids, as many as one read may contain (rule 16.4), and the rest.
-fn named<I: Copy>(ids: &[I]) -> (Vec<I>, &[I]) {
-    let (first, rest) = ids.split_at(ids.len().min(IDS_MOST));
-    (first.to_vec(), rest)
-}
-
-/// Sends a request, and accepts only the matching kind of reply.
-macro_rules! asking {
-    ($self:ident, $request:expr, $pattern:pat => $found:expr) => {
-        Box::pin(async move {
-            match $self.ask(&$request).await? {
-                $pattern => Ok($found),
-                _ => Err(unexpected()),
-            }
-        })
+/// Splits a query that names more ids than one request may (rule 16.4): the part to send now, and the rest.
+fn split(mut query: Query) -> (Query, Option<Query>) {
+    fn rest<I>(ids: &mut Vec<I>) -> Option<Vec<I>> {
+        (ids.len() > IDS_MOST).then(|| ids.split_off(IDS_MOST))
+    }
+    let others = match &mut query {
+        Query::Around(ids) => rest(ids).map(Query::Around),
+        Query::Endings(ids) => rest(ids).map(Query::Endings),
+        Query::Records(ids) => rest(ids).map(Query::Records),
+        Query::Contracts(ids) => rest(ids).map(Query::Contracts),
+        _ => None,
     };
+    (query, others)
 }
 
 impl Store for Remote {
     fn run(&self, ops: Arc<[Op]>) -> BoxFuture<'_, Result<Vec<Answer>>> {
         Box::pin(async move {
-            let asked = ops.len();
+            let count = ops.len();
             // Operations that are harmless to repeat need no id, and the server need not keep their answers.
             if !ops.iter().all(Op::is_repeatable) {
                 return self.run_once(ops).await;
             }
             match self.ask(&Request::Run(ops)).await? {
-                Reply::Answers(answers) if answers.len() == asked => Ok(answers),
-                _ => Err(unexpected()),
+                Reply::Answers(answers) if answers.len() == count => Ok(answers),
+                _ => Err(Error::unexpected_answer()),
             }
+        })
+    }
+
+    /// A query may name more ids than one request: the results are those of several requests.
+    fn read(&self, query: Query) -> BoxFuture<'_, Result<QueryResult>> {
+        Box::pin(async move {
+            let (query, others) = split(query);
+            let mut result = match self.ask(&Request::Read(query)).await? {
+                Reply::Found(result) => result,
+                _ => return Err(Error::unexpected_answer()),
+            };
+            match (&mut result, others) {
+                (QueryResult::Around(all), Some(others)) => match self.read(others).await? {
+                    QueryResult::Around(found) => all.extend(found),
+                    _ => return Err(Error::unexpected_answer()),
+                },
+                (QueryResult::Endings(page), Some(Query::Endings(ids))) => page.rest.extend(ids),
+                (QueryResult::Records(page), Some(Query::Records(ids))) => page.rest.extend(ids),
+                (QueryResult::Contracts(page), Some(Query::Contracts(ids))) => {
+                    page.rest.extend(ids)
+                }
+                (_, Some(_)) => return Err(Error::unexpected_answer()),
+                (_, None) => {}
+            }
+            Ok(result)
         })
     }
 
@@ -254,192 +265,6 @@ impl Store for Remote {
 
     fn writers(&self) -> usize {
         WRITERS
-    }
-
-    fn get<'a>(&'a self, target: &'a Target) -> BoxFuture<'a, Result<Option<Instance>>> {
-        asking!(self, Request::Get(target.clone()), Reply::Instance(found) => found.map(|found| *found))
-    }
-
-    fn list<'a>(
-        &'a self,
-        filter: &'a Filter,
-        before: Option<InstanceId>,
-        limit: usize,
-    ) -> BoxFuture<'a, Result<Page<Instance>>> {
-        let filter = filter.clone();
-        asking!(self, Request::List { filter, before, limit }, Reply::Instances(page) => page)
-    }
-
-    fn around<'a>(&'a self, ids: &'a [InstanceId]) -> BoxFuture<'a, Result<Vec<Surroundings>>> {
-        Box::pin(async move {
-            let mut all = Vec::with_capacity(ids.len());
-            for some in ids.chunks(IDS_MOST) {
-                match self.ask(&Request::Around(some.to_vec())).await? {
-                    Reply::Around(found) => all.extend(found),
-                    _ => return Err(unexpected()),
-                }
-            }
-            Ok(all)
-        })
-    }
-
-    fn history(
-        &self,
-        id: InstanceId,
-        after: u32,
-        limit: usize,
-    ) -> BoxFuture<'_, Result<Vec<HistoryRow>>> {
-        asking!(self, Request::History { id, after, limit }, Reply::History(rows) => rows)
-    }
-
-    fn children_page(
-        &self,
-        parent: InstanceId,
-        barrier: BarrierNumber,
-        after: Option<InstanceId>,
-    ) -> BoxFuture<'_, Result<Page<Child>>> {
-        asking!(self, Request::Children { parent, barrier, after }, Reply::Children(page) => page)
-    }
-
-    fn endings_page<'a>(&'a self, ids: &'a [InstanceId]) -> BoxFuture<'a, Result<Endings>> {
-        Box::pin(async move {
-            let (first, others) = named(ids);
-            match self.ask(&Request::Endings(first)).await? {
-                Reply::Endings(mut page) => {
-                    page.rest.extend_from_slice(others);
-                    Ok(page)
-                }
-                _ => Err(unexpected()),
-            }
-        })
-    }
-
-    fn commands<'a>(
-        &'a self,
-        filter: &'a CommandFilter,
-        before: Option<CommandId>,
-        limit: usize,
-    ) -> BoxFuture<'a, Result<CommandPage>> {
-        let filter = filter.clone();
-        asking!(self, Request::Commands { filter, before, limit }, Reply::Commands(page) => page)
-    }
-
-    fn records_page<'a>(&'a self, ids: &'a [CommandId]) -> BoxFuture<'a, Result<Records>> {
-        Box::pin(async move {
-            let (first, others) = named(ids);
-            match self.ask(&Request::Records(first)).await? {
-                Reply::Records(mut page) => {
-                    page.rest.extend_from_slice(others);
-                    Ok(page)
-                }
-                _ => Err(unexpected()),
-            }
-        })
-    }
-
-    fn inbox(&self, id: InstanceId) -> BoxFuture<'_, Result<Vec<Command>>> {
-        asking!(self, Request::Inbox(id), Reply::Inbox(found) => found)
-    }
-
-    fn events<'a>(
-        &'a self,
-        filter: &'a EventFilter,
-        before: Option<EventSequence>,
-        limit: usize,
-    ) -> BoxFuture<'a, Result<EventPage>> {
-        let filter = filter.clone();
-        asking!(self, Request::Events { filter, before, limit }, Reply::Events(page) => page)
-    }
-
-    fn waiters<'a>(
-        &'a self,
-        filter: &'a WaiterFilter,
-        after: Option<(InstanceId, u32)>,
-        limit: usize,
-    ) -> BoxFuture<'a, Result<WaiterPage>> {
-        let filter = filter.clone();
-        asking!(self, Request::Waiters { filter, after, limit }, Reply::Waiters(page) => page)
-    }
-
-    fn contract(&self, id: ContractId) -> BoxFuture<'_, Result<Option<Json>>> {
-        asking!(self, Request::Contract(id), Reply::Contract(found) => found)
-    }
-
-    fn contracts_page<'a>(&'a self, ids: &'a [ContractId]) -> BoxFuture<'a, Result<Contracts>> {
-        Box::pin(async move {
-            let (first, others) = named(ids);
-            match self.ask(&Request::Contracts(first)).await? {
-                Reply::Contracts(mut page) => {
-                    page.rest.extend_from_slice(others);
-                    Ok(page)
-                }
-                _ => Err(unexpected()),
-            }
-        })
-    }
-
-    fn machines_page(
-        &self,
-        after: Option<Lane>,
-        limit: usize,
-    ) -> BoxFuture<'_, Result<MachinePage>> {
-        asking!(self, Request::Machines { after, limit }, Reply::Machines(page) => page)
-    }
-
-    fn documents_page(
-        &self,
-        kind: DocumentKind,
-        after: Option<Name>,
-        limit: usize,
-    ) -> BoxFuture<'_, Result<DocumentPage>> {
-        asking!(self, Request::Documents { kind, after, limit }, Reply::Documents(page) => page)
-    }
-
-    fn document<'a>(
-        &'a self,
-        kind: DocumentKind,
-        name: &'a Name,
-    ) -> BoxFuture<'a, Result<Option<Document>>> {
-        let name = name.clone();
-        asking!(self, Request::Document { kind, name }, Reply::Document(found) => found)
-    }
-
-    fn next_due(&self) -> BoxFuture<'_, Result<Option<Timestamp>>> {
-        asking!(self, Request::NextDue, Reply::Due(due) => due)
-    }
-
-    fn workers(&self) -> BoxFuture<'_, Result<Vec<Worker>>> {
-        asking!(self, Request::Workers, Reply::Workers(found) => found)
-    }
-
-    fn depths(&self) -> BoxFuture<'_, Result<Vec<QueueDepth>>> {
-        asking!(self, Request::Depths, Reply::Depths(found) => found)
-    }
-
-    // The server takes the rows itself.
-    fn outbox<'a>(&'a self, _: &'a [OutboxId], _: usize) -> BoxFuture<'a, Result<Vec<OutboxRow>>> {
-        Box::pin(async { Ok(Vec::new()) })
-    }
-
-    fn refused(
-        &self,
-        before: Option<OutboxId>,
-        limit: usize,
-    ) -> BoxFuture<'_, Result<RefusedPage>> {
-        let request = Request::Refused { before, limit };
-        asking!(self, request, Reply::Refused(found) => found)
-    }
-
-    fn outbox_depth(&self) -> BoxFuture<'_, Result<OutboxDepth>> {
-        asking!(self, Request::OutboxDepth, Reply::OutboxDepth(found) => found)
-    }
-
-    fn ready_lanes(&self) -> BoxFuture<'_, Result<Vec<ReadyLane>>> {
-        asking!(self, Request::ReadyLanes, Reply::ReadyLanes(found) => found)
-    }
-
-    fn tally(&self) -> BoxFuture<'_, Result<Tally>> {
-        asking!(self, Request::Tally, Reply::Tally(found) => found)
     }
 
     /// Closes the connections; the server's store stays open.

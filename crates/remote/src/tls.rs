@@ -43,7 +43,7 @@ pub(crate) fn trusting(authorities: Option<&Path>) -> Result<ClientConfig> {
 }
 
 /// Trusts no authority: for servers without encryption.
-pub(crate) fn trusting_nobody() -> Result<ClientConfig> {
+pub(crate) fn trusting_none() -> Result<ClientConfig> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config =
         ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();

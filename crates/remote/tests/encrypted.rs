@@ -58,7 +58,7 @@ async fn a_server_is_spoken_to_encrypted_when_its_certificate_is_good() {
 }
 
 #[tokio::test]
-async fn a_certificate_of_another_name_or_of_nobody_known_is_refused() {
+async fn a_certificate_of_another_name_or_an_unknown_issuer_is_refused() {
     let server = Server::of(Arc::new(Memory::default())).await;
     let port = before(&server).await;
     for (host, options) in [("127.0.0.1", trusting()), ("localhost", Options::default())] {
@@ -75,7 +75,7 @@ async fn a_certificate_of_another_name_or_of_nobody_known_is_refused() {
 }
 
 #[tokio::test]
-async fn a_file_of_authorities_that_is_none_is_told_by_its_name() {
+async fn an_error_names_the_file_of_authorities_that_cannot_be_read() {
     let options = Options {
         authorities: Some(file("absent.pem")),
         ..Options::default()

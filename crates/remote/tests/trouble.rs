@@ -1,4 +1,4 @@
-//! What is said when the server is not there, is another, or loses an answer; and that nothing is lost by it.
+//! Errors when the server is not there, is another, or loses an answer; and that nothing is lost by it.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -44,7 +44,7 @@ async fn connect(url: &str) -> Result<Arc<Remote>, Error> {
     Remote::connect(url, Options::default()).await
 }
 
-/// One that says at once what it does not know.
+/// One that returns an unknown outcome at once.
 async fn impatient(url: &str) -> Arc<Remote> {
     let options = Options {
         patience: Duration::ZERO,
@@ -53,8 +53,8 @@ async fn impatient(url: &str) -> Arc<Remote> {
     Remote::connect(url, options).await.unwrap()
 }
 
-/// An address at which nobody listens.
-async fn nobody() -> String {
+/// An address that does not listen.
+async fn unused_address() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     format!("http://{}", listener.local_addr().unwrap())
 }
@@ -74,7 +74,7 @@ async fn eventually<T, E: std::fmt::Debug>(what: impl AsyncFn() -> Result<T, E>)
 
 #[tokio::test]
 async fn a_server_that_is_not_there_cannot_be_reached_and_the_error_names_it() {
-    let url = nobody().await;
+    let url = unused_address().await;
     let error = connect(&url).await.unwrap_err();
     assert!(matches!(error, Error::Unavailable(_)), "{error:?}");
     assert!(error.to_string().contains(&url), "{error}");
@@ -89,7 +89,7 @@ async fn what_was_not_sent_was_not_written_and_goes_on_when_the_server_is_back()
     remote.run(start(1)).await.unwrap();
     let mut listener = remote.listen();
     drop(server);
-    // The connection that was open is cut some time; after that nobody answers at all.
+    // The connection that was open is cut some time; after that the server does not answer at all.
     eventually(async || match remote.run(start(1)).await {
         Err(Error::Unavailable(_)) => Ok(()),
         other => Err(other),
@@ -105,8 +105,8 @@ async fn what_was_not_sent_was_not_written_and_goes_on_when_the_server_is_back()
     let _again = Server::with(routes(store.clone()), address).await;
     remote.run(start(1)).await.unwrap();
     assert_eq!(count(&*store).await, before + 1);
-    // Word of what happened meanwhile was lost, and those who listen are told so.
-    let told = async {
+    // Notifications of what happened meanwhile were lost, and listeners are notified of that.
+    let notified = async {
         while let Some(effects) = listener.next().await {
             if effects.anything {
                 return true;
@@ -115,15 +115,15 @@ async fn what_was_not_sent_was_not_written_and_goes_on_when_the_server_is_back()
         false
     };
     assert!(
-        tokio::time::timeout(Duration::from_secs(20), told)
+        tokio::time::timeout(Duration::from_secs(20), notified)
             .await
             .unwrap()
     );
-    // And the news go on.
+    // And notifications go on.
     let mut listener = remote.listen();
     store.run(start(1)).await.unwrap();
-    let told = tokio::time::timeout(Duration::from_secs(20), listener.next());
-    assert!(told.await.unwrap().is_some());
+    let notified = tokio::time::timeout(Duration::from_secs(20), listener.next());
+    assert!(notified.await.unwrap().is_some());
 }
 
 /// Passes requests on to a server, and cuts the connection before an answer to one with that text in it comes back.
@@ -171,8 +171,8 @@ async fn whether_a_write_was_done_whose_answer_is_lost_is_unknown() {
     let error = remote.run(start(1)).await.unwrap_err();
     assert!(matches!(error, Error::Unknown(_)), "{error:?}");
     assert_eq!(count(&*store).await, 1, "it was done");
-    let told = tokio::time::timeout(Duration::from_secs(20), listener.next());
-    assert!(told.await.unwrap().is_some());
+    let notified = tokio::time::timeout(Duration::from_secs(20), listener.next());
+    assert!(notified.await.unwrap().is_some());
     remote.run(start(1)).await.unwrap();
     assert_eq!(count(&*store).await, 2);
 }
@@ -193,10 +193,10 @@ async fn a_write_whose_answer_is_lost_is_sent_again_and_done_once() {
 
 #[tokio::test]
 async fn only_a_server_can_say_that_nothing_was_written() {
-    // rule 1.5: what a proxy says of a write leaves it open, whatever the status; of a read it does not matter.
+    // rule 1.5: what a proxy answers to a write leaves it open, whatever the status; of a read it does not matter.
     const OURS: &str = r#"{"type":"/problems/unavailable","detail":"it is full"}"#;
     const OTHER: &str = r#"{"type":"/problems/unknown","detail":"who knows"}"#;
-    let news = || async { [(header::CONTENT_TYPE, "text/event-stream")].into_response() };
+    let notifications = || async { [(header::CONTENT_TYPE, "text/event-stream")].into_response() };
     let clock = memory().clock();
     for (status, body, unknown) in [
         (503, OURS, false),
@@ -218,7 +218,7 @@ async fn only_a_server_can_say_that_nothing_was_written() {
         let answer = move || async move { (status, [(header::RETRY_AFTER, "7")], body) };
         let routes = Router::new()
             .route(wire::PATH, post(answer))
-            .route(wire::NEWS, get(news));
+            .route(wire::NOTIFICATIONS, get(notifications));
         let server = Server::with(routes, "127.0.0.1:0".parse().unwrap()).await;
         let options = Options {
             patience: Duration::ZERO,
@@ -247,7 +247,7 @@ async fn only_a_server_can_say_that_nothing_was_written() {
 
 #[tokio::test]
 async fn a_try_that_could_not_be_sent_does_not_make_the_one_before_it_known() {
-    // rule 1.5: an unknown outcome was once told as "nothing was written" when the server went away after it.
+    // rule 1.5: an unknown outcome was once reported as "nothing was written" when the server went away after it.
     let store = memory();
     let server = Server::of(store.clone()).await;
     let url = cutting(&server, "{\"start\":", 1).await;
@@ -288,7 +288,7 @@ async fn an_answer_that_does_not_come_in_time_is_not_waited_for() {
     let silent = Router::new()
         .route(wire::PATH, post(std::future::pending::<StatusCode>))
         .route(
-            wire::NEWS,
+            wire::NOTIFICATIONS,
             get(|| async { [(header::CONTENT_TYPE, "text/event-stream")].into_response() }),
         );
     let server = Server::with(silent, "127.0.0.1:0".parse().unwrap()).await;
@@ -316,7 +316,7 @@ async fn a_token_that_is_missing_wrong_or_weak_is_refused_with_what_to_do() {
         };
         Remote::connect(&server.url(), options).await
     };
-    for (token, says) in [
+    for (token, expected) in [
         (None, "asks for a token"),
         (Some("other"), "does not know the token"),
         (Some("weak"), "has not the role"),
@@ -326,24 +326,24 @@ async fn a_token_that_is_missing_wrong_or_weak_is_refused_with_what_to_do() {
             panic!("{error:?}");
         };
         assert!(
-            problem.contains(says) && problem.contains("ABIDE_TOKEN"),
+            problem.contains(expected) && problem.contains("ABIDE_TOKEN"),
             "{problem}"
         );
     }
     let remote = connect(Some("s3cret")).await.unwrap();
     remote.run(start(1)).await.unwrap();
-    let said = format!(
+    let shown = format!(
         "{remote:?} {:?}",
         Options {
             token: Some("s3cret".into()),
             ..Options::default()
         }
     );
-    assert!(!said.contains("s3cret"), "{said}");
+    assert!(!shown.contains("s3cret"), "{shown}");
 }
 
 #[tokio::test]
-async fn what_is_no_server_of_ours_is_told_with_what_it_says() {
+async fn a_server_that_is_not_abide_is_reported_with_its_answer() {
     let answers = |status: StatusCode| {
         let page = move || async move { (status, Html("<h1>Welcome</h1>")) };
         Router::new().fallback(page)

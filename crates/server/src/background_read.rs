@@ -21,8 +21,8 @@ pub struct Seen<T> {
 }
 
 /// A read of the store that is repeated on request. One read runs at a time, however many callers request it.
-pub struct Lookout<T> {
-    asked: Arc<Notify>,
+pub struct BackgroundRead<T> {
+    requested: Arc<Notify>,
     seen: watch::Receiver<Option<Seen<T>>>,
     fresh: Duration,
     /// A value stays fresh for this many times the duration of its read, if that is longer than `fresh`.
@@ -32,28 +32,28 @@ pub struct Lookout<T> {
 /// Upper limit for the time that a value stays fresh because its read was slow.
 const LONGEST_REST: Duration = Duration::from_secs(30);
 
-impl<T: Clone + Send + Sync + 'static> Lookout<T> {
-    /// Spawns the task that calls `look` on request, until `stop` is cancelled. A value is fresh for the time `fresh`.
+impl<T: Clone + Send + Sync + 'static> BackgroundRead<T> {
+    /// Spawns the task that calls `read` on request, until `stop` is cancelled. A value is fresh for the time `fresh`.
     pub fn begin(
         fresh: Duration,
         stop: CancellationToken,
-        look: impl Fn() -> BoxFuture<'static, T> + Send + Sync + 'static,
+        read: impl Fn() -> BoxFuture<'static, T> + Send + Sync + 'static,
     ) -> Self {
-        let asked = Arc::new(Notify::new());
+        let requested = Arc::new(Notify::new());
         let (sender, seen) = watch::channel(None);
-        let waked = asked.clone();
+        let waked = requested.clone();
         tokio::spawn(stop.run_until_cancelled_owned(async move {
             loop {
                 waked.notified().await;
                 let began = Instant::now();
-                let what = look().await;
+                let what = read().await;
                 let at = Instant::now();
                 let took = at - began;
                 sender.send_replace(Some(Seen { what, at, took }));
             }
         }));
         Self {
-            asked,
+            requested,
             seen,
             fresh,
             rest: 0,
@@ -78,7 +78,7 @@ impl<T: Clone + Send + Sync + 'static> Lookout<T> {
             })
         };
         if !is_fresh(&seen.borrow_and_update()) {
-            self.asked.notify_one();
+            self.requested.notify_one();
             // On a timeout, or if the task has ended, the last value is returned.
             let _ = tokio::time::timeout(patience, seen.changed()).await;
         }
@@ -93,10 +93,10 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn who_asks_is_answered_in_time_however_long_a_look_takes() {
-        let looks = Arc::new(AtomicUsize::new(0));
-        let counted = looks.clone();
-        let lookout = Lookout::begin(
+    async fn callers_get_a_value_in_time_however_long_a_read_takes() {
+        let reads = Arc::new(AtomicUsize::new(0));
+        let counted = reads.clone();
+        let read = BackgroundRead::begin(
             Duration::from_secs(5),
             CancellationToken::new(),
             move || {
@@ -110,24 +110,24 @@ mod tests {
             },
         );
         let patience = Duration::from_secs(1);
-        let (one, two) = tokio::join!(lookout.newest(patience), lookout.newest(patience));
+        let (one, two) = tokio::join!(read.newest(patience), read.newest(patience));
         assert_eq!((one.unwrap().what, two.unwrap().what), (0, 0));
         tokio::time::advance(Duration::from_secs(6)).await;
         let began = Instant::now();
         for _ in 0..3 {
-            let old = lookout.newest(patience).await.unwrap();
+            let old = read.newest(patience).await.unwrap();
             assert_eq!(old.what, 0);
             assert!(old.at.elapsed() >= Duration::from_secs(6));
         }
         assert!(began.elapsed() <= Duration::from_secs(4));
-        assert_eq!(looks.load(Ordering::SeqCst), 2, "one look at a time");
+        assert_eq!(reads.load(Ordering::SeqCst), 2, "one read at a time");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_look_that_takes_long_is_taken_less_often() {
-        let looks = Arc::new(AtomicUsize::new(0));
-        let counted = looks.clone();
-        let lookout = Lookout::begin(
+    async fn a_slow_read_is_repeated_less_often() {
+        let reads = Arc::new(AtomicUsize::new(0));
+        let counted = reads.clone();
+        let read = BackgroundRead::begin(
             Duration::from_secs(5),
             CancellationToken::new(),
             move || {
@@ -137,11 +137,11 @@ mod tests {
         )
         .resting(20);
         let patience = Duration::from_secs(10);
-        lookout.newest(patience).await;
+        read.newest(patience).await;
         for (later, expected) in [(15, 1), (4, 1), (2, 2)] {
             tokio::time::advance(Duration::from_secs(later)).await;
-            lookout.newest(patience).await;
-            assert_eq!(looks.load(Ordering::SeqCst), expected, "after {later} s");
+            read.newest(patience).await;
+            assert_eq!(reads.load(Ordering::SeqCst), expected, "after {later} s");
         }
     }
 }

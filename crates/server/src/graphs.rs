@@ -12,7 +12,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 /// How often to check for graphs that were declared at other servers.
-const LOOK: Duration = Duration::from_secs(5);
+const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 /// Number of graph runs per queue that are advanced concurrently.
 const CONCURRENCY: usize = 64;
 /// Maximum number of queues that are served.
@@ -40,7 +40,7 @@ pub struct Put(Arc<Notify>);
 
 impl Put {
     /// Reports that a graph was declared.
-    pub fn tell(&self) {
+    pub fn notify(&self) {
         self.0.notify_one();
     }
 }
@@ -56,7 +56,7 @@ impl Engine {
     pub async fn start(abide: &Abide, options: Options, put: Put) -> Result<Self, Error> {
         let store = abide.store().clone();
         // The subscription begins before the first read, so that no notification is missed between the two.
-        let news = store.listen();
+        let listener = store.listen();
         let engine = abide
             .engine()
             .without_code()
@@ -77,7 +77,7 @@ impl Engine {
         if keeper.graphs {
             keeper.find_queues().await?;
         }
-        let task = tokio::spawn(keeper.keep(news, put, stop.clone()));
+        let task = tokio::spawn(keeper.keep(listener, put, stop.clone()));
         Ok(Self { stop, task })
     }
 
@@ -99,23 +99,28 @@ struct Keeper {
 }
 
 impl Keeper {
-    async fn keep(mut self, mut news: abide_kernel::Listener, put: Put, stop: CancellationToken) {
-        let mut look = tokio::time::interval(LOOK);
-        look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    async fn keep(
+        mut self,
+        mut listener: abide_kernel::Listener,
+        put: Put,
+        stop: CancellationToken,
+    ) {
+        let mut interval = tokio::time::interval(CHECK_INTERVAL);
+        interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         // The first tick completes at once, and the first read has already happened.
-        look.tick().await;
+        interval.tick().await;
         loop {
-            let looked = tokio::select! {
+            let checked = tokio::select! {
                 () = stop.cancelled() => break,
                 () = put.0.notified() => self.reload().await,
-                _ = look.tick() => self.reload().await,
-                effects = news.next() => match effects {
-                    Some(effects) => self.hear(&effects).await,
+                _ = interval.tick() => self.reload().await,
+                effects = listener.next() => match effects {
+                    Some(effects) => self.handle(&effects).await,
                     None => break,
                 },
             };
-            if let Err(error) = looked {
-                tracing::warn!(%error, "new graphs could not be looked up; trying again");
+            if let Err(error) = checked {
+                tracing::warn!(%error, "new graphs could not be read; trying again");
             }
         }
         self.engine.shutdown().await;
@@ -146,7 +151,7 @@ impl Keeper {
         self.serve(queues).await
     }
 
-    async fn hear(&mut self, effects: &Effects) -> Result<(), Error> {
+    async fn handle(&mut self, effects: &Effects) -> Result<(), Error> {
         match self.graphs && !effects.ready.is_empty() {
             true => self.serve(effects.ready.iter().cloned()).await,
             false => Ok(()),

@@ -25,7 +25,7 @@ use crate::hooks::Scheme;
 use crate::http::{self, App};
 use crate::nats::Sources;
 use crate::settings::{self, LogFormat, SettingError, Settings, hidden};
-use crate::telemetry::{Given, TraceError, Traces, tell_of_runs};
+use crate::telemetry::{Given, TraceError, Traces, report_runs};
 use crate::{auth, graphs, metrics};
 
 pub use test_clock::TestClock;
@@ -145,7 +145,7 @@ pub async fn run(mut settings: Settings, traces: Traces) -> Result<(), ServeErro
     let addresses = resolved(&settings.listen).await?;
     // The handlers are installed before the first wait. Otherwise signals would not end the first process of a
     // container.
-    let mut told = Told::listen()?;
+    let mut signals = StopSignals::listen()?;
     if !settings.ignored_variables.is_empty() {
         let names = settings.ignored_variables.join(", ");
         tracing::warn!(
@@ -158,10 +158,10 @@ pub async fn run(mut settings: Settings, traces: Traces) -> Result<(), ServeErro
         None => {
             let store = settings.store()?;
             settings::prepare(store).map_err(ServeError::Directory)?;
-            opened(&settings, store, &mut told).await?
+            opened(&settings, store, &mut signals).await?
         }
     };
-    let ended = serve(&abide, settings, traces.clone(), &addresses, told).await;
+    let ended = serve(&abide, settings, traces.clone(), &addresses, signals).await;
     abide.close().await;
     // Blocks until the last traces are sent.
     let _ = tokio::task::spawn_blocking(move || traces.close()).await;
@@ -172,7 +172,11 @@ pub async fn run(mut settings: Settings, traces: Traces) -> Result<(), ServeErro
 ///
 /// A database and the server are often started together, and the database needs longer. A request to stop ends the
 /// wait.
-async fn opened(settings: &Settings, store: &str, told: &mut Told) -> Result<Abide, ServeError> {
+async fn opened(
+    settings: &Settings,
+    store: &str,
+    signals: &mut StopSignals,
+) -> Result<Abide, ServeError> {
     // A file exists or does not exist; waiting does not help.
     let wait = match store.starts_with("sqlite:") {
         true => Duration::ZERO,
@@ -195,7 +199,7 @@ async fn opened(settings: &Settings, store: &str, told: &mut Told) -> Result<Abi
             tracing::warn!(%error, left = ?left, "waiting for the store");
         }
         tokio::select! {
-            () = told.stop() => return Err(error.into()),
+            () = signals.stop() => return Err(error.into()),
             () = tokio::time::sleep(delay) => {}
         }
     }
@@ -225,7 +229,7 @@ async fn serve(
     settings: Settings,
     traces: Traces,
     addresses: &[SocketAddr],
-    mut told: Told,
+    mut signals: StopSignals,
 ) -> Result<(), ServeError> {
     let store = hidden(settings.store()?);
     let ready = Ready::bound(abide, settings, traces, addresses).await?;
@@ -234,9 +238,9 @@ async fn serve(
     println!("listening on {scheme}://{address}, store {store}");
     tracing::info!(%address, store, version = env!("CARGO_PKG_VERSION"), "ready");
     let until = async {
-        told.stop().await;
+        signals.stop().await;
         tokio::spawn(async move {
-            told.again().await;
+            signals.stop_again().await;
             tracing::warn!("second request to stop: ending at once");
             std::process::exit(1);
         });
@@ -247,15 +251,15 @@ async fn serve(
 }
 
 /// Signals within this time after the first one count as the same request.
-const SAME_WORD: Duration = Duration::from_millis(500);
+const SAME_REQUEST: Duration = Duration::from_millis(500);
 
 /// The signals that ask this process to stop.
-pub(crate) struct Told {
+pub(crate) struct StopSignals {
     terminate: Signal,
     interrupt: Signal,
 }
 
-impl Told {
+impl StopSignals {
     /// Installs the signal handlers.
     pub(crate) fn listen() -> Result<Self, ServeError> {
         let (Ok(terminate), Ok(interrupt)) = (
@@ -280,9 +284,9 @@ impl Told {
 
     /// Waits for a second request to stop. A signal that arrives shortly after the first one does not count, because
     /// some programs, such as timeout(1), signal both the process and its group.
-    pub(crate) async fn again(&mut self) {
+    pub(crate) async fn stop_again(&mut self) {
         let first = Instant::now();
-        while first.elapsed() < SAME_WORD {
+        while first.elapsed() < SAME_REQUEST {
             self.stop().await;
         }
     }
@@ -364,7 +368,7 @@ impl Ready {
         let sources = Sources::start(abide, &app.settings().nats).await;
         let sources = sources.map_err(ServeError::Nats)?;
         let engine = graphs::Engine::start(abide, options, app.graphs().clone()).await?;
-        let runs = tokio::spawn(tell_of_runs(abide.store().clone(), traces, over.clone()));
+        let runs = tokio::spawn(report_runs(abide.store().clone(), traces, over.clone()));
         Ok(Self {
             app,
             listener,
@@ -417,8 +421,8 @@ async fn resolved(listen: &str) -> Result<Vec<SocketAddr>, ServeError> {
         listen: listen.to_owned(),
         problem,
     };
-    let looked = tokio::time::timeout(LOOKUP, tokio::net::lookup_host(listen)).await;
-    let found: Vec<SocketAddr> = looked
+    let lookup = tokio::time::timeout(LOOKUP, tokio::net::lookup_host(listen)).await;
+    let found: Vec<SocketAddr> = lookup
         .map_err(|_| bad("the host name could not be resolved in time".to_owned()))?
         .map_err(|error| bad(error.to_string()))?
         .collect();

@@ -151,38 +151,38 @@ mod tests {
 
     #[test]
     fn a_row_is_in_the_index_for_what_it_waits_for() {
-        let place = |status, behind, due: Option<i64>, in_partition| IndexColumns {
+        let columns = |status, behind, due: Option<i64>, in_partition| IndexColumns {
             status,
             behind,
             due_at: due.map(Timestamp::from_micros),
             in_partition,
         };
-        let ready = place(Status::Runnable, false, Some(5), false);
+        let ready = columns(Status::Runnable, false, Some(5), false);
         assert_eq!(
             (ready.ready_at(), ready.wake_at(), ready.standing()),
             (Some(5), None, None)
         );
-        let behind = place(Status::Runnable, true, Some(5), true);
+        let behind = columns(Status::Runnable, true, Some(5), true);
         assert_eq!(
             (behind.ready_at(), behind.wake_at(), behind.standing()),
             (None, None, Some(1))
         );
-        let parked = place(Status::AwaitingSignal, false, None, true);
+        let parked = columns(Status::AwaitingSignal, false, None, true);
         assert_eq!(
             (parked.ready_at(), parked.wake_at(), parked.standing()),
             (None, Some(NEVER), None)
         );
-        let blocked = place(Status::Scheduled, false, None, false);
+        let blocked = columns(Status::Scheduled, false, None, false);
         assert_eq!(
             (blocked.ready_at(), blocked.wake_at()),
             (None, Some(BLOCKED))
         );
-        let reserved = place(Status::Reserved, false, Some(5), false);
+        let reserved = columns(Status::Reserved, false, Some(5), false);
         assert_eq!(
             (reserved.ready_at(), reserved.wake_at()),
             (None, Some(NEVER))
         );
-        let done = place(Status::Done, false, None, true);
+        let done = columns(Status::Done, false, None, true);
         assert_eq!(
             (done.ready_at(), done.wake_at(), done.standing()),
             (None, None, None)

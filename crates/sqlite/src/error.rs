@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_failed_sync_nobody_knows_and_nothing_more_is_written() {
+    fn after_a_failed_sync_the_outcome_is_unknown_and_nothing_more_is_written() {
         // rule 1.1: acknowledged data survives, so data that may not survive is not acknowledged.
         let failed = of_commit(failure(ffi::SQLITE_IOERR_FSYNC));
         assert!(matches!(failed.error, Error::Unknown(_)) && failed.poison.is_some());

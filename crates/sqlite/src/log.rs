@@ -60,9 +60,9 @@ impl Log {
 /// Records the length of the log after each commit.
 #[cfg(wal_hook)]
 fn hook(conn: &mut Connection, pages: &Arc<AtomicI32>) -> Result<()> {
-    let told = Arc::clone(pages);
+    let recorded = Arc::clone(pages);
     conn.wal_hook(Some(move |_: &mut rusqlite::hooks::Wal, length| {
-        told.store(length, Ordering::Relaxed);
+        recorded.store(length, Ordering::Relaxed);
         Ok(())
     }))
 }
@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_log_is_carried_over_when_nobody_waits_or_it_is_very_long() {
+    fn a_log_is_carried_over_when_no_request_waits_or_it_is_very_long() {
         let pages = Arc::new(AtomicI32::new(0));
         let mut log = Log {
             pages: Arc::clone(&pages),

@@ -1,4 +1,4 @@
-//! What claiming costs in a table of a million rows is what it costs in one of a thousand. The cost is counted in steps
+//! Claiming from a table of a million rows costs as much as from one of a thousand. The cost is counted in steps
 //! of SQLite's machine: a row that is stepped over shows, and how fast this computer is does not.
 
 use abide_core::model::{
@@ -6,7 +6,7 @@ use abide_core::model::{
     Timestamp, WaitId, Waiter, WorkerId,
 };
 use abide_core::rules::commit::InboxNeeds;
-use abide_kernel::{ClaimRequest, LookUp, NewEvent, PathId, Span, Term};
+use abide_kernel::{ClaimRequest, EventLookup, NewEvent, PathId, Span, Term};
 use rusqlite::{Connection, StatementStatus, params};
 
 use crate::columns;
@@ -14,15 +14,15 @@ use crate::plans_tests::all_by_their_index;
 use crate::sql::{claim, commands, events, inbox, load, lookback, waiters, workers};
 
 const QUEUES: [&str; 4] = ["default", "mail", "night", "slow"];
-/// The last one is served by nobody.
+/// The last one is served by no worker.
 const LANES: [(&str, u32); 3] = [("m", 1), ("m", 2), ("unserved", 1)];
-/// How many are claimed at once.
+/// Number of instances that are claimed at once.
 const BATCH: usize = 100;
 /// The time in these tables, and a time that is far ahead of it.
 const NOW: i64 = 1_767_225_600_000_000;
 const FAR: i64 = 2 * NOW;
 
-/// How many rows a table has.
+/// Number of rows of a table.
 struct Rows {
     finished: u32,
     scheduled: u32,
@@ -46,7 +46,7 @@ fn filled(rows: &Rows) -> Connection {
     for migration in crate::migrations() {
         conn.execute_batch(migration.sql).unwrap();
     }
-    // What is due far ahead and what nobody serves is more urgent than all that can be claimed.
+    // Work that is due far ahead, and work that no worker serves, is more urgent than all that can be claimed.
     let fill = "
         with recursive n(i) as (select 1 union all select i + 1 from n where i < ?1)
         insert into abide_instances (
@@ -90,7 +90,7 @@ fn served() -> Vec<Lane> {
     LANES.iter().take(2).map(lane).collect()
 }
 
-/// The steps that were made since this was last asked, by a statement which must neither scan nor sort.
+/// The steps that were made since this was last called, by a statement which must neither scan nor sort.
 fn steps(conn: &Connection, sql: &str) -> i32 {
     let statement = conn.prepare_cached(sql).unwrap();
     for what in [StatementStatus::FullscanStep, StatementStatus::Sort] {
@@ -99,7 +99,7 @@ fn steps(conn: &Connection, sql: &str) -> i32 {
     statement.reset_status(StatementStatus::VmStep)
 }
 
-/// What it costs to claim a batch.
+/// Cost of claiming a batch.
 fn cost_of_a_claim(conn: &Connection) -> i32 {
     let request = ClaimRequest {
         worker: WorkerId(1),
@@ -146,8 +146,8 @@ fn a_claim_reads_no_further_than_its_bytes() {
     assert_eq!((all, is_more), (100, false));
 }
 
-/// What it costs to see how urgent the most urgent is.
-fn cost_of_a_look(conn: &Connection) -> i32 {
+/// Cost of finding how urgent the most urgent is.
+fn cost_of_a_peek(conn: &Connection) -> i32 {
     let first = claim::waiting(conn, &name("default"), &served()).unwrap();
     assert!(
         first.is_some_and(|first| first.0 >= 0),
@@ -156,7 +156,7 @@ fn cost_of_a_look(conn: &Connection) -> i32 {
     steps(conn, &claim::find_in(2, claim::ORDER))
 }
 
-/// What it costs to see that nothing is due.
+/// Cost of finding that nothing is due.
 fn cost_of_timers(conn: &Connection) -> i32 {
     let due = load::due(conn, Timestamp::from_micros(NOW), 0, BATCH).unwrap();
     assert!(due.is_empty());
@@ -166,7 +166,7 @@ fn cost_of_timers(conn: &Connection) -> i32 {
 #[test]
 fn claiming_from_a_million_rows_costs_what_it_costs_from_a_thousand() {
     // rule 6.2
-    let costs: [fn(&Connection) -> i32; 3] = [cost_of_a_claim, cost_of_a_look, cost_of_timers];
+    let costs: [fn(&Connection) -> i32; 3] = [cost_of_a_claim, cost_of_a_peek, cost_of_timers];
     let small = filled(&THOUSAND);
     let few = costs.map(|cost| cost(&small));
     let large = filled(&MILLION);
@@ -212,16 +212,16 @@ fn inboxes(others: u32) -> Connection {
     conn
 }
 
-/// What it costs to see what of an inbox a step has to know, to hand it over, and to end it.
+/// Cost of finding the messages of an inbox that a step needs, of handing them over, and of ending them.
 fn cost_of_messages(conn: &Connection) -> [i32; 4] {
     let one = InstanceId(1);
     let paid = vec![name("paid"), name("paid")];
-    let look = InboxNeeds {
+    let needs = InboxNeeds {
         names: paid.clone(),
         updates: true,
         all: false,
     };
-    let found = inbox::pending(conn, &[(one, look)]).unwrap();
+    let found = inbox::pending(conn, &[(one, needs)]).unwrap();
     let ids: Vec<i64> = found.iter().map(|(_, pending)| pending.id.0).collect();
     assert_eq!(ids, [400_001, 400_002, 400_003, 500_001, 500_002]);
     let handed = inbox::awaited(conn, &[(one, paid, Sequence(400_002))]).unwrap();
@@ -312,8 +312,8 @@ fn waiter(instance: i64, path: &str) -> Waiter {
     }
 }
 
-/// What it costs to publish an event that one waiter waits for, to open and to close one, to see how many there are, to
-/// look back, and to forget what is old.
+/// Cost of publishing an event that one waiter waits for, of opening and closing one, of counting them, of
+/// looking back, and of deleting old ones.
 fn cost_of_events(conn: &Connection) -> Vec<i32> {
     let now = Timestamp::from_micros(NOW);
     let event = NewEvent {
@@ -357,7 +357,7 @@ fn cost_of_events(conn: &Connection) -> Vec<i32> {
     costs
 }
 
-/// What it costs to index an event, to look back for one of as many as there are, and to read the newest of them.
+/// Cost of indexing an event, of looking back for one of as many as there are, and of reading the newest of them.
 fn cost_of_looking_back(conn: &Connection, new: EventSequence) -> Vec<i32> {
     let (paid, mut costs) = (name("paid"), Vec::new());
     let paths = lookback::paths(conn, &[name("other"), paid.clone()]).unwrap();
@@ -371,7 +371,7 @@ fn cost_of_looking_back(conn: &Connection, new: EventSequence) -> Vec<i32> {
     };
     lookback::write(conn, &[term]).unwrap();
     costs.push(steps(conn, lookback::WRITE));
-    let look = LookUp {
+    let lookup = EventLookup {
         event_type: &paid,
         path: "order",
         values: &["d700".to_owned(), "d999999999".to_owned()],
@@ -382,7 +382,7 @@ fn cost_of_looking_back(conn: &Connection, new: EventSequence) -> Vec<i32> {
         limit: 500,
         bytes: usize::MAX,
     };
-    let (_, page) = lookback::look_up(conn, &look, span).unwrap().unwrap();
+    let (_, page) = lookback::look_up(conn, &lookup, span).unwrap().unwrap();
     let found: Vec<EventSequence> = page.events.iter().map(|one| one.sequence).collect();
     assert_eq!(found, [new, EventSequence(700)]);
     costs.push(steps(conn, lookback::PATH));

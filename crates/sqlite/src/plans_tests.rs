@@ -55,7 +55,7 @@ fn statements() -> Vec<(String, &'static str)> {
         (runs::SUPERSEDE, BY_ID),
         (keys::KEYS, BY_ID),
         (keys::GIVE_UP, BY_ID),
-        (runs::OFFSPRING, "abide_children (parent_id=?)"),
+        (runs::LIVE_CHILDREN, "abide_children (parent_id=?)"),
         (around::AROUND, BY_ID),
         (
             around::AROUND,

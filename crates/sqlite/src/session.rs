@@ -11,9 +11,9 @@ use abide_core::model::{
 use abide_core::rules::commit::InboxNeeds;
 use abide_core::rules::retention::Kin;
 use abide_kernel::{
-    Advance, Changes, ClaimRequest, Cursor, EventPaths, Expiring, Found, Holder, Lapsed, LookUp,
-    Looked, LookedBack, MovedHistory, NewEvent, NewWorker, OutboxProblem, OutboxRows, Partition,
-    PathId, Recall, Result, Span, Surroundings, Term, Touched, Txn, TypeTotal,
+    Advance, Changes, ClaimRequest, Cursor, EventLookup, EventPaths, Expiring, Found, FoundEvents,
+    Holder, Lapsed, LookbackPath, MovedHistory, NewEvent, NewWorker, OutboxProblem, OutboxRows,
+    Partition, PathId, Recall, Result, Span, Surroundings, Term, Touched, Txn, TypeTotal,
 };
 use rusqlite::Connection;
 
@@ -387,9 +387,9 @@ impl<C: Deref<Target = Connection> + Send> Txn for Session<'_, C> {
 
     async fn pending(
         &mut self,
-        looks: &[(InstanceId, InboxNeeds)],
+        needs: &[(InstanceId, InboxNeeds)],
     ) -> Result<Vec<(InstanceId, Pending)>> {
-        inbox::pending(&self.conn, looks).map_err(classed)
+        inbox::pending(&self.conn, needs).map_err(classed)
     }
 
     async fn awaited(&mut self, of: &[(InstanceId, Vec<Name>, Sequence)]) -> Result<Vec<Command>> {
@@ -411,7 +411,7 @@ impl<C: Deref<Target = Connection> + Send> Txn for Session<'_, C> {
     async fn event_paths(&mut self, types: &[Name]) -> Result<EventPaths> {
         Ok(EventPaths {
             waiters: waiters::paths(&self.conn, types).map_err(classed)?,
-            looked_back: lookback::paths(&self.conn, types).map_err(classed)?,
+            lookback: lookback::paths(&self.conn, types).map_err(classed)?,
         })
     }
 
@@ -433,17 +433,17 @@ impl<C: Deref<Target = Connection> + Send> Txn for Session<'_, C> {
 
     async fn look_up(
         &mut self,
-        look: &LookUp<'_>,
+        lookup: &EventLookup<'_>,
         span: Span,
-    ) -> Result<Option<(LookedBack, Looked)>> {
-        lookback::look_up(&self.conn, look, span).map_err(classed)
+    ) -> Result<Option<(LookbackPath, FoundEvents)>> {
+        lookback::look_up(&self.conn, lookup, span).map_err(classed)
     }
 
-    async fn newest_events(&mut self, event_type: &Name, span: Span) -> Result<Looked> {
+    async fn newest_events(&mut self, event_type: &Name, span: Span) -> Result<FoundEvents> {
         lookback::newest(&self.conn, event_type, span).map_err(classed)
     }
 
-    async fn hold_newest_events(&mut self, event_type: &Name, span: Span) -> Result<Looked> {
+    async fn hold_newest_events(&mut self, event_type: &Name, span: Span) -> Result<FoundEvents> {
         lookback::newest(&self.conn, event_type, span).map_err(classed)
     }
 
@@ -528,8 +528,8 @@ impl<C: Deref<Target = Connection> + Send> Txn for Session<'_, C> {
         insert::open(&self.conn, id, row).map_err(classed)
     }
 
-    async fn offspring(&mut self, parents: &[InstanceId]) -> Result<Vec<Touched>> {
-        runs::offspring(&self.conn, parents).map_err(classed)
+    async fn live_children(&mut self, parents: &[InstanceId]) -> Result<Vec<Touched>> {
+        runs::live_children(&self.conn, parents).map_err(classed)
     }
 
     async fn blocked(

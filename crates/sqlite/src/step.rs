@@ -13,7 +13,7 @@ use crate::within::run_lent;
 
 /// A transaction on the store's file, open for writing: nothing else can write until it ends, so keep it short.
 ///
-/// What is written through it is committed together with the step's outcome. If dropped before that, it is rolled back.
+/// Writes through it are committed together with the step's outcome. If dropped before that, it is rolled back.
 pub struct StepTransaction {
     conn: Connection,
     clock: Arc<dyn Clock>,

@@ -8,15 +8,9 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use abide_core::model::Limits;
-use abide_core::model::{
-    BarrierNumber, Child, Command, CommandId, ContractId, Document, DocumentKind, EventSequence,
-    HistoryRow, Instance, InstanceId, Json, Lane, Name, OutboxId, Timestamp, Waiter, Worker,
-};
 use abide_kernel::{
-    Answer, Bus, Clock, CommandFilter, CommandPage, Contracts, DocumentPage, Endings, Error,
-    EventFilter, EventPage, Filter, Listener, MachinePage, Op, OutboxDepth, OutboxRow,
-    OwnTransaction, Page, QueueDepth, ReadyLane, Records, RefusedPage, Result, Store, Surroundings,
-    SystemClock, Tally, Target, WaiterFilter, WaiterPage, judge,
+    Answer, Bus, Clock, Error, Listener, OUTBOX_POLL, Op, OwnTransaction, Query, QueryResult,
+    Result, Store, SystemClock, judge,
 };
 use futures_util::future::BoxFuture;
 use rusqlite::Connection;
@@ -27,10 +21,7 @@ use crate::open;
 use crate::options::Options;
 use crate::poison::Poison;
 use crate::read::{Readers, spawn};
-use crate::sql::{
-    around, census, children, commands, contracts, documents, events, inbox, machines, outbox,
-    query, waiters, workers,
-};
+use crate::sql;
 use crate::step::StepTransaction;
 use crate::watch::Watch;
 use crate::within::run_within;
@@ -168,6 +159,12 @@ impl Store for Sqlite {
         Box::pin(judge::with_held(move || self.request(ops.clone())))
     }
 
+    fn read(&self, query: Query) -> BoxFuture<'_, Result<QueryResult>> {
+        let (now, most) = (self.clock.now(), self.limits.page_bytes);
+        let read = move |conn: &_| sql::find(conn, query, now, most);
+        Box::pin(self.readers.read(read))
+    }
+
     fn begin(&self, _: Option<Duration>) -> BoxFuture<'_, Result<Box<dyn OwnTransaction>>> {
         Box::pin(async move {
             let (path, settings) = (self.path.clone(), self.settings.clone());
@@ -195,235 +192,8 @@ impl Store for Sqlite {
         2
     }
 
-    fn get<'a>(&'a self, target: &'a Target) -> BoxFuture<'a, Result<Option<Instance>>> {
-        let target = target.clone();
-        Box::pin(self.readers.read(move |conn| query::get(conn, &target)))
-    }
-
-    fn list<'a>(
-        &'a self,
-        filter: &'a Filter,
-        before: Option<InstanceId>,
-        limit: usize,
-    ) -> BoxFuture<'a, Result<Page<Instance>>> {
-        let filter = filter.clone();
-        let most = self.limits.page_bytes;
-        Box::pin(async move {
-            let one_more = limit.saturating_add(1);
-            let read = self
-                .readers
-                .read(move |conn| query::list(conn, &filter, before, one_more, most));
-            Ok(page(read.await?, limit, |one| one.id).within(most, |one| one.id))
-        })
-    }
-
-    fn around<'a>(&'a self, ids: &'a [InstanceId]) -> BoxFuture<'a, Result<Vec<Surroundings>>> {
-        let ids = ids.to_vec();
-        Box::pin(self.readers.read(move |conn| around::around(conn, &ids)))
-    }
-
-    fn history(
-        &self,
-        id: InstanceId,
-        after: u32,
-        limit: usize,
-    ) -> BoxFuture<'_, Result<Vec<HistoryRow>>> {
-        Box::pin(
-            self.readers
-                .read(move |conn| query::history(conn, id, after, limit)),
-        )
-    }
-
-    fn children_page(
-        &self,
-        parent: InstanceId,
-        barrier: BarrierNumber,
-        after: Option<InstanceId>,
-    ) -> BoxFuture<'_, Result<Page<Child>>> {
-        let after = after.unwrap_or(InstanceId(i64::MIN));
-        let most = self.limits.page_bytes;
-        Box::pin(async move {
-            let read = self
-                .readers
-                .read(move |conn| children::above(conn, parent, barrier, after, most));
-            let (items, next) = (read.await?, None);
-            Ok(Page { items, next }.within(most, |last| last.id))
-        })
-    }
-
-    fn endings_page<'a>(&'a self, ids: &'a [InstanceId]) -> BoxFuture<'a, Result<Endings>> {
-        let (ids, most) = (ids.to_vec(), self.limits.page_bytes);
-        let read = move |conn: &_| query::endings(conn, &ids, most);
-        Box::pin(self.readers.read(read))
-    }
-
-    fn commands<'a>(
-        &'a self,
-        filter: &'a CommandFilter,
-        before: Option<CommandId>,
-        limit: usize,
-    ) -> BoxFuture<'a, Result<CommandPage>> {
-        let filter = filter.clone();
-        let most = self.limits.page_bytes;
-        Box::pin(async move {
-            let one_more = limit.saturating_add(1);
-            let read = self
-                .readers
-                .read(move |conn| commands::list(conn, &filter, before, one_more, most));
-            Ok(page(read.await?, limit, |one| one.id).within(most, |one| one.id))
-        })
-    }
-
-    fn records_page<'a>(&'a self, ids: &'a [CommandId]) -> BoxFuture<'a, Result<Records>> {
-        let (ids, most) = (ids.to_vec(), self.limits.page_bytes);
-        let read = move |conn: &_| commands::by_ids(conn, &ids, most);
-        Box::pin(self.readers.read(read))
-    }
-
-    fn inbox(&self, id: InstanceId) -> BoxFuture<'_, Result<Vec<Command>>> {
-        Box::pin(self.readers.read(move |conn| inbox::whole(conn, id)))
-    }
-
-    fn events<'a>(
-        &'a self,
-        filter: &'a EventFilter,
-        before: Option<EventSequence>,
-        limit: usize,
-    ) -> BoxFuture<'a, Result<EventPage>> {
-        let filter = filter.clone();
-        let most = self.limits.page_bytes;
-        Box::pin(async move {
-            let one_more = limit.saturating_add(1);
-            let read = self
-                .readers
-                .read(move |conn| events::list(conn, &filter, before, one_more, most));
-            Ok(page(read.await?, limit, |one| one.sequence).within(most, |one| one.sequence))
-        })
-    }
-
-    fn waiters<'a>(
-        &'a self,
-        filter: &'a WaiterFilter,
-        after: Option<(InstanceId, u32)>,
-        limit: usize,
-    ) -> BoxFuture<'a, Result<WaiterPage>> {
-        let filter = filter.clone();
-        let most = self.limits.page_bytes;
-        Box::pin(async move {
-            let one_more = limit.saturating_add(1);
-            let read = self
-                .readers
-                .read(move |conn| waiters::list(conn, &filter, after, one_more, most));
-            let place = |waiter: &Waiter| (waiter.instance, waiter.place);
-            Ok(page(read.await?, limit, place).within(most, place))
-        })
-    }
-
-    fn contract(&self, id: ContractId) -> BoxFuture<'_, Result<Option<Json>>> {
-        Box::pin(self.readers.read(move |conn| contracts::contract(conn, id)))
-    }
-
-    fn contracts_page<'a>(&'a self, ids: &'a [ContractId]) -> BoxFuture<'a, Result<Contracts>> {
-        let (ids, most) = (ids.to_vec(), self.limits.page_bytes);
-        let read = move |conn: &_| contracts::by_ids(conn, &ids, most);
-        Box::pin(self.readers.read(read))
-    }
-
-    fn machines_page(
-        &self,
-        after: Option<Lane>,
-        limit: usize,
-    ) -> BoxFuture<'_, Result<MachinePage>> {
-        let most = self.limits.page_bytes;
-        Box::pin(async move {
-            let one_more = limit.saturating_add(1);
-            let read = move |conn: &_| machines::list(conn, after.as_ref(), one_more, most);
-            let found = self.readers.read(read).await?;
-            Ok(page(found, limit, machines::lane).within(most, machines::lane))
-        })
-    }
-
-    fn documents_page(
-        &self,
-        kind: DocumentKind,
-        after: Option<Name>,
-        limit: usize,
-    ) -> BoxFuture<'_, Result<DocumentPage>> {
-        let most = self.limits.page_bytes;
-        Box::pin(async move {
-            let one_more = limit.saturating_add(1);
-            let read = move |conn: &_| documents::list(conn, kind, after.as_ref(), one_more, most);
-            let found = self.readers.read(read).await?;
-            let place = |one: &Document| one.name.clone();
-            Ok(page(found, limit, place).within(most, place))
-        })
-    }
-
-    fn document<'a>(
-        &'a self,
-        kind: DocumentKind,
-        name: &'a Name,
-    ) -> BoxFuture<'a, Result<Option<Document>>> {
-        let name = name.clone();
-        Box::pin(
-            self.readers
-                .read(move |conn| documents::document(conn, kind, &name)),
-        )
-    }
-
-    fn next_due(&self) -> BoxFuture<'_, Result<Option<Timestamp>>> {
-        Box::pin(self.readers.read(query::next_due))
-    }
-
-    fn workers(&self) -> BoxFuture<'_, Result<Vec<Worker>>> {
-        let now = self.clock.now();
-        Box::pin(self.readers.read(move |conn| workers::living(conn, now)))
-    }
-
-    fn depths(&self) -> BoxFuture<'_, Result<Vec<QueueDepth>>> {
-        Box::pin(self.readers.read(query::depths))
-    }
-
-    fn takes_outbox(&self) -> bool {
-        true
-    }
-
-    fn outbox<'a>(
-        &'a self,
-        passed_over: &'a [OutboxId],
-        limit: usize,
-    ) -> BoxFuture<'a, Result<Vec<OutboxRow>>> {
-        let (passed_over, most) = (passed_over.to_vec(), self.limits.page_bytes);
-        let read = move |conn: &_| outbox::rows(conn, &passed_over, limit, most);
-        Box::pin(self.readers.read(read))
-    }
-
-    fn refused(
-        &self,
-        before: Option<OutboxId>,
-        limit: usize,
-    ) -> BoxFuture<'_, Result<RefusedPage>> {
-        let before = before.unwrap_or(OutboxId(i64::MAX));
-        let most = self.limits.page_bytes;
-        Box::pin(async move {
-            let one_more = limit.saturating_add(1);
-            let read = self
-                .readers
-                .read(move |conn| outbox::refused(conn, before, one_more, most));
-            Ok(page(read.await?, limit, |one| one.id).within(most, |one| one.id))
-        })
-    }
-
-    fn outbox_depth(&self) -> BoxFuture<'_, Result<OutboxDepth>> {
-        Box::pin(self.readers.read(outbox::depth))
-    }
-
-    fn ready_lanes(&self) -> BoxFuture<'_, Result<Vec<ReadyLane>>> {
-        Box::pin(self.readers.read(census::ready_lanes))
-    }
-
-    fn tally(&self) -> BoxFuture<'_, Result<Tally>> {
-        Box::pin(self.readers.read(census::tally))
+    fn outbox_poll(&self) -> Option<Duration> {
+        Some(OUTBOX_POLL)
     }
 
     /// Ends the watch and the readers first, so that no reader keeps the log from being checkpointed; then the writer,
@@ -470,14 +240,6 @@ fn begun(path: &Path, lone: &Lone) -> SystemClock {
 
 /// Difference to the wall clock from which on a warning is logged.
 const NOTICEABLE: Duration = Duration::from_secs(1);
-
-/// Makes a page of the items, which are one more than the limit if there is a next page.
-fn page<T, C>(mut items: Vec<T>, limit: usize, place: fn(&T) -> C) -> Page<T, C> {
-    let more = items.len() > limit;
-    items.truncate(limit);
-    let next = items.last().map(place).filter(|_| more);
-    Page { items, next }
-}
 
 /// Waits until threads have ended, without blocking the calling thread.
 async fn join(threads: impl IntoIterator<Item = JoinHandle<()>>) {

@@ -57,7 +57,7 @@ impl Watch {
     pub fn serve(self) {
         let mut seen = None;
         let mut again = false;
-        let mut looks = 0_u32;
+        let mut polls = 0_u32;
         while !self.stop.load(Ordering::Acquire) {
             let Some(writer) = self.writer.upgrade() else {
                 return;
@@ -65,18 +65,18 @@ impl Watch {
             let found = self.signs();
             let changed = found != seen;
             if changed || again {
-                // If the writer's queue is full, it is asked the next time.
-                let asked = writer.try_send(Request::InboxNeeds).is_ok();
-                again = changed || !asked;
+                // If the writer's queue is full, it is asked again the next time.
+                let sent = writer.try_send(Request::CheckForChanges).is_ok();
+                again = changed || !sent;
                 seen = found;
             }
             drop(writer);
             if let Some(clock) = &self.clock
-                && looks.is_multiple_of(NOTED)
+                && polls.is_multiple_of(NOTED)
             {
                 self.lone.note(|| clock.now());
             }
-            looks = looks.wrapping_add(1);
+            polls = polls.wrapping_add(1);
             thread::park_timeout(INTERVAL);
         }
     }
@@ -92,9 +92,9 @@ impl Watch {
 mod tests {
     use super::*;
 
-    async fn is_asked(requests: &mut mpsc::Receiver<Request>, within: Duration) -> bool {
-        let asked = tokio::time::timeout(within, requests.recv()).await;
-        matches!(asked, Ok(Some(Request::InboxNeeds)))
+    async fn is_requested(requests: &mut mpsc::Receiver<Request>, within: Duration) -> bool {
+        let request = tokio::time::timeout(within, requests.recv()).await;
+        matches!(request, Ok(Some(Request::CheckForChanges)))
     }
 
     #[tokio::test]
@@ -106,7 +106,7 @@ mod tests {
         let lone = Arc::new(Lone::beside(&path));
         let watch = Watch::new(&path, writer.downgrade(), Arc::default(), None, lone);
         let watching = thread::spawn(move || watch.serve());
-        assert!(!is_asked(&mut requests, INTERVAL * 5).await);
+        assert!(!is_requested(&mut requests, INTERVAL * 5).await);
         for _ in 0..2 {
             let log = fs::OpenOptions::new()
                 .create(true)
@@ -114,9 +114,9 @@ mod tests {
                 .open(dir.path().join("abide.db-wal"));
             std::io::Write::write_all(&mut log.unwrap(), b"a commit").unwrap();
             for _ in 0..2 {
-                assert!(is_asked(&mut requests, Duration::from_secs(20)).await);
+                assert!(is_requested(&mut requests, Duration::from_secs(20)).await);
             }
-            assert!(!is_asked(&mut requests, INTERVAL * 5).await);
+            assert!(!is_requested(&mut requests, INTERVAL * 5).await);
         }
         drop(writer);
         watching.join().unwrap();

@@ -27,7 +27,7 @@ pub(crate) enum Request {
     /// Runs operations in a transaction.
     Run(Run),
     /// Checks for commits of other connections.
-    InboxNeeds,
+    CheckForChanges,
     /// Runs the waiting requests and ends the thread.
     Close,
 }
@@ -100,20 +100,20 @@ impl Writer {
             > 0
         {
             let mut runs = VecDeque::with_capacity(waiting.len());
-            let mut look = false;
+            let mut check = false;
             for request in waiting.drain(..) {
                 match request {
                     // The caller has gone away and needs no answer.
                     Request::Run(run) if run.answer.is_closed() => {}
                     Request::Run(run) => runs.push_back(run),
-                    Request::InboxNeeds => look = true,
+                    Request::CheckForChanges => check = true,
                     Request::Close => self.requests.close(),
                 }
             }
             let idle = runs.is_empty();
             self.run_all(runs);
-            if look && let Err(error) = self.check_for_changes() {
-                tracing::debug!(%error, "could not look for commits of others");
+            if check && let Err(error) = self.check_for_changes() {
+                tracing::debug!(%error, "could not check for commits of others");
             }
             if self.log.is_long(idle) {
                 self.checkpoint(PASSIVE);
@@ -166,9 +166,9 @@ impl Writer {
             let before = self.conn.total_changes();
             let mut session = Session::new(&mut self.conn, &mut self.cache);
             match run_now(&mut session, &run.ops, now, &self.limits) {
-                Ok((answer, told)) => {
+                Ok((answer, notified)) => {
                     answers.push(Ok(answer));
-                    effects.merge(told);
+                    effects.merge(notified);
                 }
                 Err(error) if self.conn.total_changes() == before && !self.conn.is_autocommit() => {
                     answers.push(Err(error));
@@ -197,11 +197,11 @@ impl Writer {
     /// Begins a write transaction, which excludes all other writers until it ends.
     fn begin(&mut self) -> rusqlite::Result<()> {
         self.execute("begin immediate")?;
-        let looked = self.check_for_changes();
-        if looked.is_err() {
+        let checked = self.check_for_changes();
+        if checked.is_err() {
             self.roll_back();
         }
-        looked
+        checked
     }
 
     fn execute(&self, sql: &str) -> rusqlite::Result<()> {

@@ -1,4 +1,4 @@
-//! What the writing thread does when things go wrong.
+//! Failures of the writing thread.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ fn writer(path: &Path, tamper: impl FnOnce(&Connection)) -> (Writer, mpsc::Sende
 
 type Answered = oneshot::Receiver<Result<Vec<Answer>>>;
 
-fn ask(sender: &mpsc::Sender<Request>, ops: Vec<Op>) -> Answered {
+fn send(sender: &mpsc::Sender<Request>, ops: Vec<Op>) -> Answered {
     let (answer, answered) = oneshot::channel();
     let run = Request::Run(Run {
         ops: ops.into(),
@@ -72,9 +72,9 @@ fn a_full_disk_is_passing_and_touches_no_neighbour() {
         )
         .unwrap();
     });
-    let before = ask(&sender, vec![start(1, 10)]);
-    let large = ask(&sender, vec![start(1, 10), start(100, 10_000)]);
-    let after = ask(&sender, vec![start(1, 10)]);
+    let before = send(&sender, vec![start(1, 10)]);
+    let large = send(&sender, vec![start(1, 10), start(100, 10_000)]);
+    let after = send(&sender, vec![start(1, 10)]);
     drop(sender);
     writer.serve();
     for fine in [before, after] {
@@ -95,7 +95,7 @@ fn a_poisoned_writer_writes_nothing_and_keeps_the_log() {
     let path = dir.path().join("abide.db");
     let (mut writer, sender) = writer(&path, |_| {});
     writer.poison(Some("the disk is gone".into()));
-    let answered = ask(&sender, vec![start(1, 10)]);
+    let answered = send(&sender, vec![start(1, 10)]);
     drop(sender);
     writer.serve();
     let answer = answered.blocking_recv().unwrap();
@@ -112,9 +112,9 @@ fn what_was_waiting_is_done_before_it_closes() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("abide.db");
     let (writer, sender) = writer(&path, |_| {});
-    let first = ask(&sender, vec![start(1, 10)]);
+    let first = send(&sender, vec![start(1, 10)]);
     assert!(sender.try_send(Request::Close).is_ok());
-    let second = ask(&sender, vec![start(1, 10)]);
+    let second = send(&sender, vec![start(1, 10)]);
     let serving = thread::spawn(move || writer.serve());
     assert!(first.blocking_recv().unwrap().is_ok() && second.blocking_recv().unwrap().is_ok());
     serving.join().unwrap();
@@ -127,7 +127,7 @@ fn who_has_gone_away_gets_nothing_done() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("abide.db");
     let (writer, sender) = writer(&path, |_| {});
-    drop(ask(&sender, vec![start(1, 10)]));
+    drop(send(&sender, vec![start(1, 10)]));
     drop(sender);
     writer.serve();
     assert_eq!(count(&path), 0);

@@ -16,14 +16,14 @@ use std::time::Duration;
 
 use abide_kernel::{Error, OwnTransaction, Store};
 use abide_sqlite::StepTransaction;
-use common::{IndexColumns, claimed, count, done, start, start_one, worker};
+use common::{Database, claimed, count, done, start, start_one, worker};
 
 /// Set in the process whose files cannot grow without end.
 const INSIDE: &str = "ABIDE_TEST_INSIDE";
 
 #[test]
 fn after_a_commit_of_a_step_that_did_not_reach_the_disk_nothing_more_is_written() {
-    // rules 1.1 and 17.2. The story: the writer stops when its own commit fails to reach the disk, because nobody knows
+    // rules 1.1 and 17.2. The bug: the writer stops when its own commit fails to reach the disk, because it is unknown
     // what the file has then. It went on when that was the commit of a step's own transaction.
     if std::env::var_os(INSIDE).is_some() {
         let mut runtime = tokio::runtime::Builder::new_current_thread();
@@ -48,8 +48,8 @@ fn after_a_commit_of_a_step_that_did_not_reach_the_disk_nothing_more_is_written(
 }
 
 async fn inside() {
-    let place = IndexColumns::new();
-    let store = place.open();
+    let database = Database::new();
+    let store = database.open();
     let worker = worker(&*store, "w", Duration::from_secs(60)).await;
     start_one(&*store).await;
     let held = claimed(&*store, worker, 1).await;
@@ -71,13 +71,13 @@ async fn inside() {
         );
     }
     store.close().await;
-    let log = place.path().with_extension("db-wal");
+    let log = database.path().with_extension("db-wal");
     assert!(log.exists(), "the log is kept");
 
-    let store = place.open();
+    let store = database.open();
     start_one(&*store).await;
     store.close().await;
-    assert_eq!(count(&place.path()), 2);
+    assert_eq!(count(&database.path()), 2);
 }
 
 async fn begin(store: &dyn Store) -> Result<Box<dyn OwnTransaction>, Error> {

@@ -24,7 +24,7 @@ use abide_kernel::{
 };
 use abide_sqlite::rusqlite::TransactionBehavior;
 use abide_sqlite::{Options, Sqlite};
-use common::{IndexColumns, claimed, name, run, start_one, worker};
+use common::{Database, claimed, name, run, start_one, worker};
 
 const LEASE: Duration = Duration::from_secs(3600);
 
@@ -40,7 +40,7 @@ fn publish(event_id: Option<&str>, payload: &str) -> Publish {
     }
 }
 
-fn told(answer: Answer) -> Vec<Published> {
+fn published(answer: Answer) -> Vec<Published> {
     match answer {
         Answer::Published(all) => all.into_iter().map(Result::unwrap).collect(),
         other => panic!("{other:?}"),
@@ -86,28 +86,28 @@ async fn parked(store: &dyn Store, worker: WorkerId, orders: &str) -> InstanceId
     id
 }
 
-async fn closed(place: &IndexColumns, store: Arc<Sqlite>) {
+async fn closed(database: &Database, store: Arc<Sqlite>) {
     store.close().await;
     drop(audit::Audit {
-        path: place.path(),
+        path: database.path(),
         held: (),
     });
 }
 
 #[tokio::test]
-async fn waiters_are_there_after_the_file_was_closed_and_are_told_in_the_hosts_own_transaction() {
+async fn waiters_are_there_after_the_file_was_closed_and_are_woken_in_the_hosts_own_transaction() {
     // rules 14.1, 14.4, 14.7 and 17.1
-    let place = IndexColumns::new();
-    let store = place.open();
-    let who = worker(&*store, "w", LEASE).await;
-    let one = parked(&*store, who, "[1, \"2\", 1.0]").await;
-    let other = parked(&*store, who, "[3]").await;
-    closed(&place, store).await;
+    let database = Database::new();
+    let store = database.open();
+    let worker_id = worker(&*store, "w", LEASE).await;
+    let one = parked(&*store, worker_id, "[1, \"2\", 1.0]").await;
+    let other = parked(&*store, worker_id, "[3]").await;
+    closed(&database, store).await;
 
-    let store = place.open();
+    let store = database.open();
     let all = WaiterFilter::default();
     let found = store.waiters(&all, None, 9).await.unwrap().items;
-    // Told once, though it stands at two places of the index.
+    // Listed once, though it has two entries in the index.
     let ids: Vec<InstanceId> = found.iter().map(|waiter| waiter.instance).collect();
     assert_eq!(ids, [one, other]);
     assert_eq!(found[0].conditions[0].right, json("[1, \"2\", 1.0]"));
@@ -116,7 +116,7 @@ async fn waiters_are_there_after_the_file_was_closed_and_are_told_in_the_hosts_o
     let page = store.waiters(&all, page.next, 1).await.unwrap();
     assert_eq!((page.items[0].instance, page.next), (other, None));
 
-    let mut conn = place.connect();
+    let mut conn = database.connect();
     let txn = conn
         .transaction_with_behavior(TransactionBehavior::Immediate)
         .unwrap();
@@ -125,7 +125,7 @@ async fn waiters_are_there_after_the_file_was_closed_and_are_told_in_the_hosts_o
         publish(Some("a"), "{\"order\":3}"),
     ];
     let answers = store.run_within(&txn, &[Op::Publish(events.clone())]);
-    let published = told(answers.unwrap().remove(0));
+    let published = published(answers.unwrap().remove(0));
     assert_eq!((published[0].matched, published[0].duplicate), (1, false));
     assert_eq!((published[1].matched, published[1].duplicate), (0, true));
     txn.rollback().unwrap();
@@ -136,7 +136,7 @@ async fn waiters_are_there_after_the_file_was_closed_and_are_told_in_the_hosts_o
         .unwrap();
     store.run_within(&txn, &[Op::Publish(events)]).unwrap();
     txn.commit().unwrap();
-    let claimed = claimed(&*store, who, 9).await;
+    let claimed = claimed(&*store, worker_id, 9).await;
     assert_eq!(claimed.len(), 1);
     assert_eq!(
         (claimed[0].claim.id(), claimed[0].cause),
@@ -146,22 +146,22 @@ async fn waiters_are_there_after_the_file_was_closed_and_are_told_in_the_hosts_o
     assert_eq!(claimed[0].awaited[0].arguments, json("[{\"order\":2}]"));
     let left = store.waiters(&all, None, 9).await.unwrap().items;
     assert_eq!(left.len(), 1);
-    closed(&place, store).await;
+    closed(&database, store).await;
 }
 
 #[tokio::test]
-async fn events_are_listed_and_forgotten_and_no_place_is_given_twice() {
+async fn events_are_listed_and_forgotten_and_no_sequence_number_is_given_twice() {
     // rules 14.1 and 16.2
-    let place = IndexColumns::new();
+    let database = Database::new();
     let clock = Arc::new(ManualClock::at(Timestamp::from_micros(1_000_000)));
     let options = Options {
         clock: Some(clock.clone()),
         ..Options::default()
     };
-    let store = Sqlite::open(place.path(), options).unwrap();
+    let store = Sqlite::open(database.path(), options).unwrap();
     let ids = ["a", "b", "c"];
     let all = ids.map(|id| publish(Some(id), "null")).to_vec();
-    let first = told(run(&*store, Op::Publish(all.clone())).await);
+    let first = published(run(&*store, Op::Publish(all.clone())).await);
     let other = EventFilter {
         event_type: Some(name("other")),
     };
@@ -184,8 +184,8 @@ async fn events_are_listed_and_forgotten_and_no_place_is_given_twice() {
     });
     run(&*store, sweep).await;
     assert_eq!(store.events(&of_type, None, 9).await.unwrap().items, []);
-    let again = told(run(&*store, Op::Publish(all)).await);
+    let again = published(run(&*store, Op::Publish(all)).await);
     assert!(again.iter().all(|one| !one.duplicate));
     assert!(again[0].sequence > first[2].sequence);
-    closed(&place, store).await;
+    closed(&database, store).await;
 }

@@ -1,4 +1,4 @@
-//! Sweeping that nobody notices.
+//! Sweeping that delays no other request.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -12,18 +12,18 @@ mod common;
 use std::time::{Duration, Instant};
 
 use abide_kernel::{EventFilter, Store, SweepPass};
-use common::{IndexColumns, start_one};
+use common::{Database, start_one};
 
 #[tokio::test]
-async fn a_hundred_thousand_events_are_swept_and_nobody_waits() {
+async fn a_hundred_thousand_events_are_swept_and_no_request_waits() {
     // rule 16.2
-    let place = IndexColumns::new();
-    let store = place.open();
+    let database = Database::new();
+    let store = database.open();
     let events = "
         with recursive n(i) as (select 1 union all select i + 1 from n where i < 100000)
         insert into abide_events (published_at, event_type, event_id, payload)
         select 1, 'old', cast(i as text), '{\"some\":\"payload\"}' from n";
-    place.connect().execute_batch(events).unwrap();
+    database.connect().execute_batch(events).unwrap();
     let sweeping = tokio::spawn({
         let store = store.clone();
         async move {

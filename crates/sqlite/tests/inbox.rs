@@ -24,17 +24,17 @@ use abide_core::model::{
 use abide_kernel::{Answer, Clock, CommandFilter, Filter, ManualClock, Op, Store, SweepRequest};
 use abide_sqlite::rusqlite::{Connection, TransactionBehavior};
 use abide_sqlite::{Options, Sqlite, run_within};
-use common::{IndexColumns, claim, claimed, name, plain, run, start_one, too_many, worker};
+use common::{Database, claim, claimed, name, plain, run, start_one, too_many, worker};
 
 const LEASE: Duration = Duration::from_secs(3600);
 
-/// Looks the file over, and closes the store.
-async fn closed(place: &IndexColumns, stores: impl IntoIterator<Item = Arc<Sqlite>>) {
+/// Audits the file, and closes the store.
+async fn closed(database: &Database, stores: impl IntoIterator<Item = Arc<Sqlite>>) {
     for store in stores {
         store.close().await;
     }
     drop(audit::Audit {
-        path: place.path(),
+        path: database.path(),
         held: (),
     });
 }
@@ -114,8 +114,8 @@ async fn keyed(store: &dyn Store, text: &str) -> InstanceId {
 #[tokio::test]
 async fn a_thousand_signals_at_once_wake_their_waiter_and_are_handed_over_in_order() {
     // rules 7.1 and 7.4
-    let place = IndexColumns::new();
-    let store = place.open();
+    let database = Database::new();
+    let store = database.open();
     let worker = worker(&*store, "w", LEASE).await;
     start_one(&*store).await;
     let id = park(&*store, worker, &["paid"]).await;
@@ -159,16 +159,16 @@ async fn a_thousand_signals_at_once_wake_their_waiter_and_are_handed_over_in_ord
     assert_eq!(page.items.len(), 600);
     let rest = store.commands(&left, page.next, 600).await.unwrap();
     assert_eq!((rest.items.len(), rest.next), (400, None));
-    closed(&place, [store]).await;
+    closed(&database, [store]).await;
 }
 
 #[tokio::test]
-async fn no_record_is_numbered_like_another_whoever_writes_and_whatever_fails() {
-    let place = IndexColumns::new();
-    let (here, there) = (place.open(), place.open());
+async fn no_two_records_have_the_same_number_whichever_writer_fails() {
+    let database = Database::new();
+    let (here, there) = (database.open(), database.open());
     let id = keyed(&*here, "order:1").await;
     let target = || Target::from(key("order:1"));
-    let mut host = place.connect();
+    let mut host = database.connect();
     let mut seen = Vec::new();
     for _ in 0..3 {
         seen.extend(ids(&deliver(&*here, vec![signal(target(), "a"); 3]).await));
@@ -223,18 +223,18 @@ async fn no_record_is_numbered_like_another_whoever_writes_and_whatever_fails() 
     assert!(all.unwrap().items.is_empty());
     let id = start_one(&*here).await;
     assert!(ids(&deliver(&*there, vec![signal(id, "a")]).await)[0] > last);
-    closed(&place, [here, there]).await;
+    closed(&database, [here, there]).await;
 }
 
 #[tokio::test]
 async fn a_signal_sent_in_the_callers_transaction_wakes_when_that_commits_and_never_was_when_not() {
     // rule 17.1
-    let place = IndexColumns::new();
-    let store = place.open();
+    let database = Database::new();
+    let store = database.open();
     let worker = worker(&*store, "w", LEASE).await;
     start_one(&*store).await;
     let id = park(&*store, worker, &["paid"]).await;
-    let mut host = place.connect();
+    let mut host = database.connect();
     for commits in [false, true] {
         let begin = TransactionBehavior::Immediate;
         let txn = host.transaction_with_behavior(begin).unwrap();
@@ -251,14 +251,14 @@ async fn a_signal_sent_in_the_callers_transaction_wakes_when_that_commits_and_ne
         let awaited: usize = woken.iter().map(|one| one.awaited.len()).sum();
         assert_eq!(awaited, usize::from(commits));
     }
-    closed(&place, [store]).await;
+    closed(&database, [store]).await;
 }
 
 #[tokio::test]
 async fn a_signal_to_a_row_that_the_writer_remembers_is_seen_by_the_commit_that_follows() {
     // rule 7.1: it came while the step ran, from here or from another process, and the wait finds it.
-    let place = IndexColumns::new();
-    let (here, there) = (place.open(), place.open());
+    let database = Database::new();
+    let (here, there) = (database.open(), database.open());
     let worker = worker(&*here, "w", LEASE).await;
     for sender in [&here, &there] {
         let id = start_one(&*here).await;
@@ -283,14 +283,14 @@ async fn a_signal_to_a_row_that_the_writer_remembers_is_seen_by_the_commit_that_
         };
         commit(&*here, last.claim, done).await;
     }
-    closed(&place, [here, there]).await;
+    closed(&database, [here, there]).await;
 }
 
 #[tokio::test]
 async fn a_chain_goes_on_with_its_messages_and_is_found_by_any_of_its_runs() {
     // rules 2.4, 2.5 and 11.2
-    let place = IndexColumns::new();
-    let store = place.open();
+    let database = Database::new();
+    let store = database.open();
     let worker = worker(&*store, "w", LEASE).await;
     let first = keyed(&*store, "order:1").await;
     let mut runs = vec![first];
@@ -352,19 +352,19 @@ async fn a_chain_goes_on_with_its_messages_and_is_found_by_any_of_its_runs() {
     let by_chain = store.commands(&of_chain, None, 10).await.unwrap();
     assert_eq!(by_chain.items.len(), 2);
     assert_eq!(store.commands(&of_key, None, 10).await.unwrap(), by_chain);
-    closed(&place, [store]).await;
+    closed(&database, [store]).await;
 }
 
 #[tokio::test]
 async fn what_is_held_is_handed_over_or_expires_and_is_forgotten() {
     // rule 7.8
-    let place = IndexColumns::new();
+    let database = Database::new();
     let clock = ManualClock::at(Timestamp::from_micros(1_000_000_000));
     let options = Options {
         clock: Some(Arc::new(clock.clone())),
         ..Options::default()
     };
-    let store = Sqlite::open(place.path(), options).unwrap();
+    let store = Sqlite::open(database.path(), options).unwrap();
     let held = |text: &str, seconds: u64| NewCommand {
         hold_for: Some(Duration::from_secs(seconds)),
         ..signal(key(text), "paid")
@@ -412,14 +412,14 @@ async fn what_is_held_is_handed_over_or_expires_and_is_forgotten() {
     run(&*store, sweep(clock.now())).await;
     let all = store.commands(&CommandFilter::default(), None, 9).await;
     assert_eq!(statuses(all.unwrap()), [CommandStatus::Received]);
-    closed(&place, [store]).await;
+    closed(&database, [store]).await;
 }
 
 #[tokio::test]
 async fn what_is_reserved_is_counted_and_opened_with_the_same_id() {
     // rule 2.7
-    let place = IndexColumns::new();
-    let store = place.open();
+    let database = Database::new();
+    let store = database.open();
     let worker = worker(&*store, "w", LEASE).await;
     let reserved = run(&*store, Op::Reserve(vec![(name("m"), key("order:1"))])).await;
     let Answer::Started(reserved) = reserved else {
@@ -434,14 +434,14 @@ async fn what_is_reserved_is_counted_and_opened_with_the_same_id() {
     assert_eq!(early[0].verdict.outcome(), "rejected_not_started");
     assert_eq!(keyed(&*store, "order:1").await, id);
     assert_eq!(claimed(&*store, worker, 1).await[0].claim.id(), id);
-    closed(&place, [store]).await;
+    closed(&database, [store]).await;
 }
 
 #[tokio::test]
 async fn a_family_is_cancelled_and_nothing_is_wrong_with_what_is_left() {
     // rules 11.1 and 11.3
-    let place = IndexColumns::new();
-    let store = place.open();
+    let database = Database::new();
+    let store = database.open();
     let worker = worker(&*store, "w", LEASE).await;
     let parent = start_one(&*store).await;
     let one = claimed(&*store, worker, 1).await.remove(0);
@@ -488,5 +488,5 @@ async fn a_family_is_cancelled_and_nothing_is_wrong_with_what_is_left() {
         "{examined:?}"
     );
     assert!(matches!(run(&*store, claim(worker, 9)).await, Answer::Claimed(all) if all.is_empty()));
-    closed(&place, [store]).await;
+    closed(&database, [store]).await;
 }

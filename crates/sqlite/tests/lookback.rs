@@ -21,7 +21,7 @@ use abide_core::model::{
 use abide_kernel::{Answer, Clock, ManualClock, Op, Store, SweepRequest};
 use abide_sqlite::rusqlite::{Connection, TransactionBehavior};
 use abide_sqlite::{Options, Sqlite};
-use common::{IndexColumns, claimed, done, name, run, start_one, worker};
+use common::{Database, claimed, done, name, run, start_one, worker};
 
 fn json(text: &str) -> Json {
     Json::parse(text.to_owned()).unwrap()
@@ -35,7 +35,7 @@ fn publish(event_id: &str, order: u32) -> Publish {
     }
 }
 
-/// What a wait that looks back for an order was woken by at once, if by anything.
+/// The event that woke a wait that looks back for an order, if any did.
 async fn found(store: &dyn Store, worker: WorkerId, order: &str) -> Option<String> {
     start_one(store).await;
     let one = claimed(store, worker, 1).await.remove(0);
@@ -89,17 +89,17 @@ fn terms(conn: &Connection) -> Vec<String> {
 #[tokio::test]
 async fn terms_are_written_with_their_events_and_go_with_them() {
     // rules 14.6, 16.2 and 17.1
-    let place = IndexColumns::new();
+    let database = Database::new();
     let clock = Arc::new(ManualClock::at(Timestamp::from_micros(1_000_000)));
     let options = Options {
         clock: Some(clock.clone()),
         ..Options::default()
     };
-    let store = Sqlite::open(place.path(), options).unwrap();
-    let who = worker(&*store, "w", Duration::from_secs(86_400)).await;
+    let store = Sqlite::open(database.path(), options).unwrap();
+    let worker_id = worker(&*store, "w", Duration::from_secs(86_400)).await;
     run(&*store, Op::Publish(vec![publish("a", 1)])).await;
-    assert_eq!(found(&*store, who, "1").await.as_deref(), Some("a"));
-    let mut conn = place.connect();
+    assert_eq!(found(&*store, worker_id, "1").await.as_deref(), Some("a"));
+    let mut conn = database.connect();
     for commits in [false, true] {
         let own = conn
             .transaction_with_behavior(TransactionBehavior::Immediate)
@@ -112,7 +112,7 @@ async fn terms_are_written_with_their_events_and_go_with_them() {
         }
     }
     assert_eq!(terms(&conn), ["a d1", "b d2", "c d2"]);
-    assert_eq!(found(&*store, who, "2").await.as_deref(), Some("c"));
+    assert_eq!(found(&*store, worker_id, "2").await.as_deref(), Some("c"));
     clock.advance(Duration::from_secs(10));
     run(&*store, Op::Publish(vec![publish("d", 2)])).await;
     let sweep = |before| {
@@ -134,7 +134,7 @@ async fn terms_are_written_with_their_events_and_go_with_them() {
     assert_eq!(left, 0);
     store.close().await;
     drop(audit::Audit {
-        path: place.path(),
+        path: database.path(),
         held: (),
     });
 }

@@ -17,7 +17,7 @@ use std::thread;
 use abide_kernel::{Error, Store};
 use abide_sqlite::rusqlite::Connection;
 use abide_sqlite::{Options, Sqlite};
-use common::{IndexColumns, count, start_one};
+use common::{Database, count, start_one};
 
 fn refused(path: &Path) -> (bool, String) {
     match Sqlite::open(path, Options::default()) {
@@ -42,14 +42,14 @@ fn known_versions() -> Vec<i64> {
 
 #[tokio::test]
 async fn a_new_file_gets_its_tables_and_is_found_again_as_it_was() {
-    let place = IndexColumns::new();
-    let store = place.open();
+    let database = Database::new();
+    let store = database.open();
     let id = start_one(&*store).await;
     store.close().await;
-    let store = place.open();
+    let store = database.open();
     assert_eq!(store.get(&id.into()).await.unwrap().unwrap().id, id);
     store.close().await;
-    assert_eq!(versions(&place.connect()), known_versions());
+    assert_eq!(versions(&database.connect()), known_versions());
 }
 
 /// The mode of a file.
@@ -75,9 +75,9 @@ async fn a_new_file_and_what_lies_beside_it_are_for_their_owner_alone() {
         store.close().await;
         return;
     }
-    let place = IndexColumns::new();
+    let database = Database::new();
     for umask in ["000", "022", "077", "777"] {
-        let path = place.path().with_file_name(format!("umask-{umask}.db"));
+        let path = database.path().with_file_name(format!("umask-{umask}.db"));
         let opened = Command::new("sh")
             .args(["-c", &format!("umask {umask}; exec \"$0\" \"$@\"")])
             .arg(std::env::current_exe().unwrap())
@@ -93,7 +93,7 @@ async fn a_new_file_and_what_lies_beside_it_are_for_their_owner_alone() {
     }
     // One that is there is left as its owner has it.
     use std::os::unix::fs::PermissionsExt;
-    let shared = place.path().with_file_name("shared.db");
+    let shared = database.path().with_file_name("shared.db");
     std::fs::File::create(&shared).unwrap();
     std::fs::set_permissions(&shared, PermissionsExt::from_mode(0o660)).unwrap();
     let store = Sqlite::open(&shared, Options::default()).unwrap();
@@ -104,15 +104,15 @@ async fn a_new_file_and_what_lies_beside_it_are_for_their_owner_alone() {
 
 #[tokio::test]
 async fn a_file_with_tables_of_its_own_keeps_them() {
-    let place = IndexColumns::new();
-    place
+    let database = Database::new();
+    database
         .connect()
         .execute_batch("create table orders (id integer); insert into orders values (7)")
         .unwrap();
-    let store = place.open();
+    let store = database.open();
     start_one(&*store).await;
     store.close().await;
-    let order: i64 = place
+    let order: i64 = database
         .connect()
         .query_row("select id from orders", [], |row| row.get(0))
         .unwrap();
@@ -121,15 +121,15 @@ async fn a_file_with_tables_of_its_own_keeps_them() {
 
 #[tokio::test]
 async fn a_file_that_a_newer_release_has_written_to_is_refused_and_not_touched() {
-    let place = IndexColumns::new();
-    place.open().close().await;
-    let conn = place.connect();
+    let database = Database::new();
+    database.open().close().await;
+    let conn = database.connect();
     conn.execute(
         "insert into abide_schema (version, name, applied_at) values (99, 'later', 0)",
         [],
     )
     .unwrap();
-    let (broken, text) = refused(&place.path());
+    let (broken, text) = refused(&database.path());
     let mut known = known_versions();
     let newest = format!("up to {}", known.last().unwrap());
     assert!(
@@ -141,22 +141,22 @@ async fn a_file_that_a_newer_release_has_written_to_is_refused_and_not_touched()
 }
 
 #[test]
-fn what_is_no_database_is_refused_and_not_touched() {
-    let place = IndexColumns::new();
-    let text = "this is a letter, and by no means a database\n".repeat(100);
-    std::fs::write(place.path(), &text).unwrap();
-    let (broken, error) = refused(&place.path());
+fn a_file_that_is_not_a_database_is_refused_and_not_touched() {
+    let database = Database::new();
+    let text = "this is plain text, and by no means a database\n".repeat(100);
+    std::fs::write(database.path(), &text).unwrap();
+    let (broken, error) = refused(&database.path());
     assert!(
         broken && error.contains("not an SQLite database") && error.contains("abide.db"),
         "{error}"
     );
-    assert_eq!(std::fs::read_to_string(place.path()).unwrap(), text);
+    assert_eq!(std::fs::read_to_string(database.path()).unwrap(), text);
 }
 
 #[test]
 fn a_path_where_no_file_can_be_says_why() {
-    let place = IndexColumns::new();
-    let dir = place.path();
+    let database = Database::new();
+    let dir = database.path();
     std::fs::create_dir(&dir).unwrap();
     assert!(refused(&dir).1.contains("is a directory"));
     let (_, error) = refused(&dir.join("missing").join("abide.db"));
@@ -186,17 +186,17 @@ fn a_directory_that_cannot_be_written_to_is_named() {
 #[test]
 fn threads_that_open_a_new_file_together_all_find_its_tables_made_once() {
     for _ in 0..5 {
-        let place = IndexColumns::new();
+        let database = Database::new();
         let together = Barrier::new(8);
         thread::scope(|scope| {
             for _ in 0..8 {
                 scope.spawn(|| {
                     together.wait();
-                    place.open();
+                    database.open();
                 });
             }
         });
-        assert_eq!(versions(&place.connect()), known_versions());
+        assert_eq!(versions(&database.connect()), known_versions());
     }
 }
 
@@ -205,13 +205,13 @@ const FILE: &str = "ABIDE_TEST_FILE";
 
 #[test]
 fn processes_that_open_a_new_file_together_all_find_its_tables_made_once() {
-    let place = IndexColumns::new();
+    let database = Database::new();
     let this = std::env::current_exe().unwrap();
     let begin = || {
         let mut process = Command::new(&this);
         process
             .args(["--exact", "one_of_several_processes"])
-            .env(FILE, place.path());
+            .env(FILE, database.path());
         process.stdout(Stdio::null());
         process.spawn().unwrap()
     };
@@ -219,8 +219,8 @@ fn processes_that_open_a_new_file_together_all_find_its_tables_made_once() {
     for mut process in processes {
         assert!(process.wait().unwrap().success());
     }
-    assert_eq!(versions(&place.connect()), known_versions());
-    assert_eq!(count(&place.path()), 4);
+    assert_eq!(versions(&database.connect()), known_versions());
+    assert_eq!(count(&database.path()), 4);
 }
 
 /// Does nothing unless the test above has started it in a process of its own.
@@ -235,7 +235,7 @@ async fn one_of_several_processes() {
 
 #[tokio::test]
 async fn a_store_that_may_not_migrate_writes_nothing_to_a_file_without_its_tables() {
-    let place = IndexColumns::new();
+    let database = Database::new();
     let looking = Options {
         migrate: false,
         ..Options::default()
@@ -246,7 +246,7 @@ async fn a_store_that_may_not_migrate_writes_nothing_to_a_file_without_its_table
         Err(error) => panic!("{error}"),
     };
     // A file of another program: its tables, and the way it is written, stay as they are.
-    let foreign = place.path().with_file_name("foreign.db");
+    let foreign = database.path().with_file_name("foreign.db");
     let conn = Connection::open(&foreign).unwrap();
     conn.execute_batch("create table notes (text); insert into notes values ('ü')")
         .unwrap();
@@ -259,20 +259,20 @@ async fn a_store_that_may_not_migrate_writes_nothing_to_a_file_without_its_table
     );
     assert_eq!(std::fs::read(&foreign).unwrap(), before);
     // One of an older release.
-    let store = place.open();
+    let store = database.open();
     store.close().await;
-    place
+    database
         .connect()
         .execute("delete from abide_schema where version > 1", [])
         .unwrap();
-    let text = refused(&place.path());
+    let text = refused(&database.path());
     assert!(
         text.contains("at version 1") && text.contains("abide migrate"),
         "{text}"
     );
-    assert_eq!(versions(&place.connect()), [1]);
+    assert_eq!(versions(&database.connect()), [1]);
     // One that is not there is not created.
-    let missing = place.path().with_file_name("missing.db");
+    let missing = database.path().with_file_name("missing.db");
     assert!(Sqlite::open(&missing, looking.clone()).is_err());
     assert!(!missing.exists());
 }

@@ -15,7 +15,7 @@ use abide_core::model::{
     Claim, Commit, Committed, InstanceId, Join, Json, Key, Outcome, Start, Started, Status,
 };
 use abide_kernel::{Answer, Error, Op, Store};
-use common::{IndexColumns, claim, claimed, done, name, plain, run, start_one, too_many, worker};
+use common::{Database, claim, claimed, done, name, plain, run, start_one, too_many, worker};
 
 fn commit(claim: Claim, outcome: Outcome) -> Op {
     let commit = Commit {
@@ -45,8 +45,8 @@ async fn status(store: &dyn Store, id: InstanceId) -> Status {
 #[tokio::test]
 async fn a_claim_that_another_process_took_back_is_stale_here() {
     // rule 1.3: this store remembers the rows it has claimed, and must not trust its memory when others have written.
-    let place = IndexColumns::new();
-    let (here, there) = (place.open(), place.open());
+    let database = Database::new();
+    let (here, there) = (database.open(), database.open());
     let worker = worker(&*here, "w", Duration::ZERO).await;
     start_one(&*here).await;
     let held = claimed(&*here, worker, 1).await;
@@ -69,8 +69,8 @@ async fn a_claim_that_another_process_took_back_is_stale_here() {
 async fn a_claim_that_was_rolled_back_is_forgotten() {
     // A parent whose barrier opened early is claimed in a transaction that fails. When its last child ends, it is
     // written to; and it must be written as it is in the file, waiting for a worker.
-    let place = IndexColumns::new();
-    let store = place.open();
+    let database = Database::new();
+    let store = database.open();
     let worker = worker(&*store, "w", Duration::from_secs(60)).await;
     let parent = start_one(&*store).await;
     let held = claimed(&*store, worker, 1).await.remove(0);
@@ -97,8 +97,8 @@ async fn a_claim_that_was_rolled_back_is_forgotten() {
 #[tokio::test]
 async fn a_key_is_freed_at_the_end_of_a_chain_of_steps() {
     // rule 2.2: the rows of a chain are not read between its steps, and it must be known that they have a key.
-    let place = IndexColumns::new();
-    let store = place.open();
+    let database = Database::new();
+    let store = database.open();
     let worker = worker(&*store, "w", Duration::from_secs(60)).await;
     let order = || {
         Op::Start(vec![Start {

@@ -13,19 +13,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use abide_kernel::{Effects, Listener, Store};
-use common::{IndexColumns, start_one};
+use common::{Database, start_one};
 
-/// The next thing told, within a time that no working watch needs.
+/// The next notification, within a time that no working watch needs.
 async fn next(listener: &mut Listener) -> Arc<Effects> {
-    let told = tokio::time::timeout(Duration::from_secs(20), listener.next()).await;
-    told.expect("nothing was told").unwrap()
+    let notified = tokio::time::timeout(Duration::from_secs(20), listener.next()).await;
+    notified.expect("nothing was notified").unwrap()
 }
 
 #[tokio::test]
 async fn a_commit_of_another_process_is_noticed() {
     // rule 6.6
-    let place = IndexColumns::new();
-    let (here, there) = (place.open(), place.open());
+    let database = Database::new();
+    let (here, there) = (database.open(), database.open());
     let mut listener = here.listen();
     for _ in 0..3 {
         start_one(&*there).await;
@@ -38,10 +38,10 @@ async fn a_commit_of_another_process_is_noticed() {
 
 #[tokio::test]
 async fn a_commit_on_a_connection_of_the_hosts_own_is_noticed() {
-    let place = IndexColumns::new();
-    let store = place.open();
+    let database = Database::new();
+    let store = database.open();
     let mut listener = store.listen();
-    let conn = place.connect();
+    let conn = database.connect();
     conn.execute_batch("create table orders (id integer)")
         .unwrap();
     assert!(next(&mut listener).await.anything);
@@ -51,14 +51,14 @@ async fn a_commit_on_a_connection_of_the_hosts_own_is_noticed() {
 }
 
 #[tokio::test]
-async fn a_commit_of_its_own_is_told_for_what_it_is() {
-    let place = IndexColumns::new();
-    let store = place.open();
+async fn a_commit_of_its_own_is_notified_with_its_effects() {
+    let database = Database::new();
+    let store = database.open();
     let mut listener = store.listen();
     for _ in 0..5 {
         start_one(&*store).await;
-        let told = next(&mut listener).await;
-        assert!(!told.anything && told.ready.len() == 1, "{told:?}");
+        let effects = next(&mut listener).await;
+        assert!(!effects.anything && effects.ready.len() == 1, "{effects:?}");
     }
     // Time enough for a watch that takes them for somebody else's to say so.
     let more = tokio::time::timeout(Duration::from_millis(150), listener.next()).await;

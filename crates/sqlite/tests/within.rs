@@ -15,7 +15,7 @@ use abide_core::model::{Key, Limits, Start, Started, Timestamp};
 use abide_kernel::{Answer, Error, Op, Store};
 use abide_sqlite::run_within;
 use abide_sqlite::rusqlite::{Connection, TransactionBehavior};
-use common::{IndexColumns, count, plain, start, too_many};
+use common::{Database, count, plain, start, too_many};
 
 const NOW: Timestamp = Timestamp::from_micros(1_000_000);
 
@@ -23,8 +23,8 @@ fn within(conn: &Connection, ops: &[Op]) -> Result<Vec<Answer>, Error> {
     run_within(conn, ops, NOW, &Limits::default())
 }
 
-fn host(place: &IndexColumns) -> Connection {
-    let conn = place.connect();
+fn host(database: &Database) -> Connection {
+    let conn = database.connect();
     conn.execute_batch("create table orders (id integer primary key)")
         .unwrap();
     conn
@@ -38,11 +38,11 @@ fn keyed(key: &str) -> Op {
 }
 
 #[tokio::test]
-async fn what_was_started_exists_when_the_transaction_commits_and_is_told_then() {
+async fn what_was_started_exists_when_the_transaction_commits_and_is_notified_then() {
     // rule 17.1
-    let place = IndexColumns::new();
-    let store = place.open();
-    let mut conn = host(&place);
+    let database = Database::new();
+    let store = database.open();
+    let mut conn = host(&database);
     let mut listener = store.listen();
     let txn = conn
         .transaction_with_behavior(TransactionBehavior::Immediate)
@@ -67,8 +67,12 @@ async fn what_was_started_exists_when_the_transaction_commits_and_is_told_then()
         id
     );
     loop {
-        let told = tokio::time::timeout(Duration::from_secs(20), listener.next()).await;
-        if told.expect("the commit was not noticed").unwrap().anything {
+        let notified = tokio::time::timeout(Duration::from_secs(20), listener.next()).await;
+        if notified
+            .expect("the commit was not noticed")
+            .unwrap()
+            .anything
+        {
             break;
         }
     }
@@ -78,16 +82,16 @@ async fn what_was_started_exists_when_the_transaction_commits_and_is_told_then()
 #[tokio::test]
 async fn what_was_started_never_existed_when_the_transaction_rolls_back() {
     // rule 17.1
-    let place = IndexColumns::new();
-    let store = place.open();
-    let mut conn = host(&place);
+    let database = Database::new();
+    let store = database.open();
+    let mut conn = host(&database);
     let txn = conn
         .transaction_with_behavior(TransactionBehavior::Immediate)
         .unwrap();
     txn.execute("insert into orders values (42)", []).unwrap();
     within(&txn, &[keyed("order:42")]).unwrap();
     txn.rollback().unwrap();
-    assert_eq!(count(&place.path()), 0);
+    assert_eq!(count(&database.path()), 0);
     let txn = conn
         .transaction_with_behavior(TransactionBehavior::Immediate)
         .unwrap();
@@ -101,9 +105,9 @@ async fn what_was_started_never_existed_when_the_transaction_rolls_back() {
 #[tokio::test]
 async fn a_request_that_fails_leaves_the_transaction_as_it_was() {
     // rule 17.1
-    let place = IndexColumns::new();
-    let store = place.open();
-    let mut conn = host(&place);
+    let database = Database::new();
+    let store = database.open();
+    let mut conn = host(&database);
     let txn = conn
         .transaction_with_behavior(TransactionBehavior::Immediate)
         .unwrap();
@@ -112,7 +116,7 @@ async fn a_request_that_fails_leaves_the_transaction_as_it_was() {
     assert!(matches!(refused, Err(Error::Refused(_))), "{refused:?}");
     within(&txn, &[start(2)]).unwrap();
     txn.commit().unwrap();
-    assert_eq!(count(&place.path()), 2);
+    assert_eq!(count(&database.path()), 2);
     let orders: i64 = conn
         .query_row("select count(*) from orders", [], |row| row.get(0))
         .unwrap();
@@ -123,9 +127,9 @@ async fn a_request_that_fails_leaves_the_transaction_as_it_was() {
 #[tokio::test]
 async fn a_savepoint_will_do_and_the_store_may_give_its_clock_and_limits() {
     // rule 17.1
-    let place = IndexColumns::new();
-    let store = place.open();
-    let mut conn = host(&place);
+    let database = Database::new();
+    let store = database.open();
+    let mut conn = host(&database);
     let mut txn = conn
         .transaction_with_behavior(TransactionBehavior::Immediate)
         .unwrap();
@@ -136,27 +140,29 @@ async fn a_savepoint_will_do_and_the_store_may_give_its_clock_and_limits() {
     drop(undone);
     kept.commit().unwrap();
     txn.commit().unwrap();
-    assert_eq!(count(&place.path()), 1);
+    assert_eq!(count(&database.path()), 1);
     store.close().await;
 }
 
 #[tokio::test]
 async fn a_connection_without_a_transaction_is_refused() {
-    let place = IndexColumns::new();
-    let store = place.open();
-    let error = within(&host(&place), &[start(1)]).unwrap_err().to_string();
+    let database = Database::new();
+    let store = database.open();
+    let error = within(&host(&database), &[start(1)])
+        .unwrap_err()
+        .to_string();
     assert!(
         error.contains("no transaction") && error.contains("begin one"),
         "{error}"
     );
-    assert_eq!(count(&place.path()), 0);
+    assert_eq!(count(&database.path()), 0);
     store.close().await;
 }
 
 #[test]
 fn a_file_without_the_tables_is_refused_with_what_to_do() {
-    let place = IndexColumns::new();
-    let mut conn = host(&place);
+    let database = Database::new();
+    let mut conn = host(&database);
     let txn = conn.transaction().unwrap();
     let error = within(&txn, &[start(1)]).unwrap_err().to_string();
     assert!(
@@ -167,9 +173,9 @@ fn a_file_without_the_tables_is_refused_with_what_to_do() {
 
 #[tokio::test]
 async fn a_transaction_that_began_by_reading_old_data_is_a_conflict() {
-    let place = IndexColumns::new();
-    let store = place.open();
-    let mut conn = host(&place);
+    let database = Database::new();
+    let store = database.open();
+    let mut conn = host(&database);
     let txn = conn.transaction().unwrap();
     let orders: i64 = txn
         .query_row("select count(*) from orders", [], |row| row.get(0))
@@ -179,6 +185,6 @@ async fn a_transaction_that_began_by_reading_old_data_is_a_conflict() {
     let answer = within(&txn, &[start(1)]);
     assert!(matches!(answer, Err(Error::Conflict(_))), "{answer:?}");
     drop(txn);
-    assert_eq!(count(&place.path()), 1);
+    assert_eq!(count(&database.path()), 1);
     store.close().await;
 }

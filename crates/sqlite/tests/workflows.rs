@@ -18,7 +18,7 @@ use abide_core::model::{
     Kind, Lane, NewCommand, Operated, Outcome, Start, Status, Target, Then, WorkerId, WorkflowTurn,
 };
 use abide_kernel::{Answer, ClaimRequest, Op, Store};
-use common::{IndexColumns, name, plain, run, worker};
+use common::{Database, name, plain, run, worker};
 
 const LEASE: Duration = Duration::from_secs(3600);
 
@@ -107,9 +107,9 @@ async fn released(store: &dyn Store, lanes: Vec<Lane>, limit: usize) -> Vec<usiz
     counts
 }
 
-fn closed(place: &IndexColumns) {
+fn closed(database: &Database) {
     drop(audit::Audit {
-        path: place.path(),
+        path: database.path(),
         held: (),
     });
 }
@@ -117,8 +117,8 @@ fn closed(place: &IndexColumns) {
 #[tokio::test]
 async fn what_is_blocked_is_released_lane_by_lane_and_page_by_page() {
     // rule 12.4
-    let place = IndexColumns::new();
-    let store = place.open();
+    let database = Database::new();
+    let store = database.open();
     let worker = worker(&*store, "w", LEASE).await;
     let (one, two, other) = (lane("m", 1), lane("m", 2), lane("n", 1));
     let mut blocked = Vec::new();
@@ -168,14 +168,14 @@ async fn what_is_blocked_is_released_lane_by_lane_and_page_by_page() {
     }
     assert_eq!(released(&*store, vec![other], 5).await, [1]);
     store.close().await;
-    closed(&place);
+    closed(&database);
 }
 
 #[tokio::test]
 async fn a_turn_leaves_the_state_and_its_cancellation_waits_with_what_else_came() {
     // rules 11.1 and 12.3
-    let place = IndexColumns::new();
-    let store = place.open();
+    let database = Database::new();
+    let store = database.open();
     let worker = worker(&*store, "w", LEASE).await;
     let state = Json::of(&"x".repeat(50_000)).unwrap();
     let start = Start {
@@ -203,10 +203,10 @@ async fn a_turn_leaves_the_state_and_its_cancellation_waits_with_what_else_came(
         source: None,
         claimed_source: None,
     };
-    let Answer::Operated(told) = run(&*store, Op::Cancel(vec![cancel])).await else {
+    let Answer::Operated(operated) = run(&*store, Op::Cancel(vec![cancel])).await else {
         panic!()
     };
-    assert_eq!(told, [Operated::Cancelling { id, children: 0 }]);
+    assert_eq!(operated, [Operated::Cancelling { id, children: 0 }]);
     let inbox = store.inbox(id).await.unwrap();
     let kinds: Vec<CommandKind> = inbox.iter().map(|one| one.kind).collect();
     assert_eq!(kinds, [CommandKind::Signal, CommandKind::Cancel]);
@@ -214,5 +214,5 @@ async fn a_turn_leaves_the_state_and_its_cancellation_waits_with_what_else_came(
     assert_eq!((instance.state, instance.kind), (state, Kind::Workflow));
     assert_eq!((instance.inbox.signals, instance.inbox.updates), (1, 1));
     store.close().await;
-    closed(&place);
+    closed(&database);
 }

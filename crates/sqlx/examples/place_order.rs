@@ -23,7 +23,7 @@ async fn on_postgres(url: &str) -> Result<(), Box<dyn Error>> {
     let table = "create table if not exists shop_orders (id int primary key)";
     sqlx::query(table).execute(&mut shop).await?;
 
-    // Nothing comes of what is rolled back.
+    // A request that is rolled back has no effect.
     let mut dropped = shop.begin().await?;
     abide_sqlx::start("shop", &"never")?
         .key("order:0")?

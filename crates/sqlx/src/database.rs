@@ -22,7 +22,8 @@ mod sealed {
 mod postgres {
     use super::*;
 
-    /// Inserts a request, and wakes those who take it when the transaction commits. One statement, for an executor runs one.
+    /// Inserts a request, and wakes the takers of the outbox when the transaction commits. It is one statement, because an
+    /// executor runs one.
     const INSERT: &str = "\
 with inserted as (insert into abide.outbox (request) values ($1) returning 1) \
 select pg_notify('abide_outbox', '') from inserted";

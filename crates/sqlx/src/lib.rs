@@ -1,8 +1,8 @@
 //! Starts, signals, events and cancellations in your own [sqlx] transaction, on PostgreSQL and on SQLite.
 //!
-//! What is asked for is a row of abide's outbox. It commits with your rows, or not at all; an engine or a server that has the
-//! database open carries it out once it has committed, exactly once, and in the order in which you inserted it. What it
-//! refuses is recorded, and `abide outbox` lists it.
+//! Each request is a row of abide's outbox. It commits with your rows, or not at all; an engine or a server that has the
+//! database open carries it out after it has committed, exactly once, and in the order in which you inserted it. A refused
+//! request is recorded, and `abide outbox` lists it.
 //!
 //! ```no_run
 //! # async fn place(pool: sqlx::PgPool) -> Result<(), Box<dyn std::error::Error>> {
@@ -29,11 +29,11 @@ pub use request::{
     Cancel, Event, IntoTarget, Signal, Start, cancel, publish, signal, start, start_graph,
 };
 
-/// Why a request could not be made or inserted. After a failed insert the transaction can only be rolled back.
+/// The reason why a request could not be made or inserted. After a failed insert the transaction can only be rolled back.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A name, a key or the request is not one that abide takes.
+    /// A name, a key or the request is invalid.
     #[error(transparent)]
     Refused(#[from] Refusal),
     /// A value cannot be written as JSON.
@@ -46,7 +46,7 @@ pub enum Error {
 
 abide_core::debug_is_display!(Error);
 
-/// Inserts a request as it is: for one that was read, or put together by other means.
+/// Inserts a request unchanged: one that was parsed, or built by other means.
 ///
 /// Errors: [`Database`](Error::Database) when the row is not inserted.
 pub async fn insert<'e, E>(request: &OutboxRequest, executor: E) -> Result<(), Error>

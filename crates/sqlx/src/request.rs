@@ -1,4 +1,4 @@
-//! Builders of requests: what is left out is as the machine declares.
+//! Builders of requests. Options that are left out have the values that the machine declares.
 
 use std::time::Duration;
 
@@ -70,7 +70,7 @@ mod private {
     impl Typed for Target {}
 }
 
-/// Makes `insert` of a builder.
+/// Defines `insert` of a builder.
 macro_rules! inserted {
     ($builder:ident) => {
         impl $builder {
@@ -107,7 +107,7 @@ pub fn start_graph<T: Serialize + ?Sized>(graph: &str, input: &T) -> Result<Star
 }
 
 impl Start {
-    /// Sets the business identity: nothing else can be started under it meanwhile.
+    /// Sets the business key: no other instance can be started with it meanwhile.
     pub fn key(mut self, key: &str) -> Result<Self, Error> {
         self.0.key = Some(Key::new(key)?);
         Ok(self)
@@ -125,19 +125,19 @@ impl Start {
         Ok(self)
     }
 
-    /// Sets how urgent it is; lower goes first.
+    /// Sets the priority; lower goes first.
     pub fn priority(mut self, priority: i16) -> Self {
         self.0.priority = Some(priority);
         self
     }
 
-    /// Sets after how long it is due.
+    /// Sets the delay after which it is due.
     pub fn delay(mut self, delay: Duration) -> Self {
         self.0.delay_ms = Some(milliseconds(delay));
         self
     }
 
-    /// Sets when it is due.
+    /// Sets the time at which it is due.
     pub fn due_at(mut self, moment: Timestamp) -> Self {
         self.0.due_at = Some(moment);
         self
@@ -198,7 +198,7 @@ pub fn signal<T: Serialize + ?Sized>(
 }
 
 impl Signal {
-    /// Sets what it is known by: sent again with the same, it is the same signal.
+    /// Sets its deduplication key: sent again with the same key, it is the same signal.
     pub fn dedup(mut self, key: &str) -> Result<Self, Error> {
         let key = Some(Name::new(key)?);
         match &mut self.0 {
@@ -208,7 +208,7 @@ impl Signal {
         Ok(self)
     }
 
-    /// Sets how long it is kept for a key that no instance holds. One that starts its instance needs no such time.
+    /// Sets the time for which it is held if no instance holds the key. A signal that starts its instance needs none.
     pub fn hold_for(mut self, time: Duration) -> Self {
         if let Message::Plain(signal) = &mut self.0 {
             signal.hold_for_ms = Some(milliseconds(time));
@@ -242,7 +242,7 @@ pub fn publish<T: Serialize + ?Sized>(event_type: &str, payload: &T) -> Result<E
 }
 
 impl Event {
-    /// Sets what it is known by: published again with the same, it is the same event.
+    /// Sets its id: published again with the same id, it is the same event.
     pub fn id(mut self, id: &str) -> Result<Self, Error> {
         self.0.event_id = Some(Name::new(id)?);
         Ok(self)

@@ -1,4 +1,4 @@
-//! What cargo knows of the workspace: its packages and what they depend on.
+//! The workspace as cargo knows it: its packages and their dependencies.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -16,7 +16,7 @@ pub struct Package {
     pub version: String,
     /// Its licence expression, if it states one.
     pub licence: Option<String>,
-    /// What it is, if it says so.
+    /// Its description, if it has one.
     pub description: Option<String>,
     /// The file that tells more, from its folder on.
     pub readme: Option<String>,
@@ -26,13 +26,13 @@ pub struct Package {
     pub keywords: Vec<String>,
     /// The categories that it is in.
     pub categories: Vec<String>,
-    /// Whether it is published.
+    /// `true` if it is published.
     pub is_published: bool,
     /// Its folder.
     pub folder: PathBuf,
     /// Where it comes from; `None` is a path in the workspace.
     pub source: Option<String>,
-    /// What its manifest depends on.
+    /// The dependencies of its manifest.
     pub dependencies: Vec<Dependency>,
 }
 
@@ -41,9 +41,9 @@ pub struct Package {
 pub struct Dependency {
     /// The name of the package, not what it may be renamed to.
     pub name: String,
-    /// Whether only tests, examples and benches have it.
+    /// `true` if only tests, examples and benches have it.
     pub is_dev: bool,
-    /// Which versions will do; `*` when it is not said.
+    /// The versions that are allowed; `*` when none are stated.
     pub versions: String,
 }
 
@@ -120,7 +120,7 @@ fn package(value: &Value) -> Package {
         rust_version: text(value, "rust_version"),
         keywords: texts(value, "keywords"),
         categories: texts(value, "categories"),
-        // No list is no limit; an empty one is nowhere.
+        // No list means no limit; an empty one is nowhere.
         is_published: value.get("publish").is_none_or(Value::is_null),
         folder: Path::new(&text(value, "manifest_path").unwrap_or_default())
             .parent()

@@ -53,11 +53,11 @@ pub fn rust_sources() -> Vec<String> {
     files
 }
 
-/// Whether a file is at `place` or in the folder `place`; a place without `.rs` also means the file
+/// Returns true if a file is at `path` or in the folder `path`; a path without `.rs` also means the file
 /// of that name, so that `src/ops` covers `src/ops.rs` and `src/ops/claim.rs`.
 #[must_use]
-pub fn is_within(file: &str, place: &str) -> bool {
-    match file.strip_prefix(place) {
+pub fn is_within(file: &str, path: &str) -> bool {
+    match file.strip_prefix(path) {
         Some(rest) => rest.is_empty() || rest.starts_with('/') || rest == ".rs",
         None => false,
     }

@@ -1,4 +1,4 @@
-//! Tools for the checks in `tests/tidy`, which keep the house in order: who may depend on whom,
+//! Tools for the checks in `tests/tidy`, which keep the house in order: which crates may depend on which,
 //! that every rule has a test, that licences are allowed, that the docs' links lead somewhere.
 //!
 //! Run them with `cargo test -p abide-tidy`. Each failure says what to do about it.

@@ -1,7 +1,7 @@
 //! Licence expressions (SPDX, and the old `MIT/Apache-2.0` form): can one be met with what we allow?
 
-/// Whether an expression can be satisfied by choosing among licences for which `allows` says yes. An
-/// exception is part of its licence: `Apache-2.0 WITH LLVM-exception` is asked for as that.
+/// Returns true if an expression can be satisfied by choosing among licences for which `allows` is true. An
+/// exception is part of its licence: `Apache-2.0 WITH LLVM-exception` is passed to `allows` as that.
 ///
 /// # Errors
 /// When it is not an expression: with what was expected.
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_expression_is_an_error() {
+    fn an_invalid_expression_is_an_error() {
         for broken in [
             "", "MIT OR", "(MIT", "MIT)", "MIT ISC", "AND MIT", "MIT WITH",
         ] {

@@ -5,7 +5,7 @@
 pub struct Listing {
     /// The file, from the root of the project.
     pub file: String,
-    /// Whether it is the whole file, but for the comment that it begins with.
+    /// `true` if it is the whole file, but for the comment that it begins with.
     pub is_whole: bool,
     /// The code.
     pub code: String,
@@ -47,7 +47,7 @@ pub fn listings(page: &str) -> Vec<Listing> {
 }
 
 impl Listing {
-    /// Whether the file has it.
+    /// Returns true if the file has it.
     #[must_use]
     pub fn is_in(&self, file: &str) -> bool {
         if !self.is_whole {
@@ -75,12 +75,12 @@ mod tests {
     #[test]
     fn a_listing_is_what_follows_its_mark() {
         let found = listings(PAGE);
-        let told: Vec<_> = found
+        let fields: Vec<_> = found
             .iter()
             .map(|one| (one.file.as_str(), one.is_whole, one.code.as_str(), one.line))
             .collect();
         assert_eq!(
-            told,
+            fields,
             [
                 ("src/main.rs", true, "//! Says so.\n\nfn main() {}", 4),
                 ("src/lib.rs", false, "    fn one() {}", 16),

@@ -11,7 +11,7 @@ pub struct Link {
     pub line: usize,
 }
 
-/// The links of a page, images and reference definitions included; what is in code is no link.
+/// The links of a page, images and reference definitions included; code has no links.
 #[must_use]
 pub fn links(page: &str) -> Vec<Link> {
     let mut links = Vec::new();

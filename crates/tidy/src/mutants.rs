@@ -5,13 +5,13 @@
 pub const LIST: &str = "crates/tidy/mutants.txt";
 /// The variable that says which of them is to be broken; none when it is not set.
 pub const SWITCH: &str = "ABIDE_MUTANT";
-/// The file that every crate of the list can reach: there the switch is looked at.
+/// The file that every crate of the list can reach: there the switch is read.
 const ROOT: &str = "crates/core/src/lib.rs";
 
 /// One way to break it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mutant {
-    /// What it breaks.
+    /// The behaviour that it breaks.
     pub breaks: String,
     /// The file, from the root.
     pub file: String,
@@ -19,14 +19,14 @@ pub struct Mutant {
     pub after: Option<String>,
     /// A part of one line, either an expression or a statement.
     pub find: String,
-    /// What stands there instead.
+    /// The replacement.
     pub replace: String,
 }
 
 /// Reads the list.
 ///
 /// # Errors
-/// What is wrong with it, with the number of the line.
+/// The first problem of the list, with the number of the line.
 pub fn parse(list: &str) -> Result<Vec<Mutant>, String> {
     let mut mutants: Vec<Mutant> = Vec::new();
     for (line, number) in list.lines().zip(1..) {
@@ -68,11 +68,11 @@ impl Mutant {
         !self.file.is_empty() && !self.find.is_empty() && !self.replace.is_empty()
     }
 
-    /// Where in the text of its file it stands.
+    /// Position in the text of its file.
     ///
     /// # Errors
     /// That the text is not there any more, or more than once.
-    pub fn place(&self, text: &str) -> Result<usize, String> {
+    pub fn position_in(&self, text: &str) -> Result<usize, String> {
         let Self { file, find, .. } = self;
         let from = match &self.after {
             None => 0,
@@ -113,13 +113,13 @@ impl Mutant {
 /// The text of a file with all its mutants built in; they are numbered from 1 on, in the order of the list.
 ///
 /// # Errors
-/// What does not apply any more, all at once.
+/// All mutants that do not apply any more.
 pub fn build_in(file: &str, mut text: String, mutants: &[Mutant]) -> Result<String, String> {
-    let (mut places, mut problems) = (Vec::new(), Vec::new());
+    let (mut positions, mut problems) = (Vec::new(), Vec::new());
     for (mutant, number) in mutants.iter().zip(1..) {
         if mutant.file == file {
-            match mutant.place(&text) {
-                Ok(at) => places.push((at, mutant, number)),
+            match mutant.position_in(&text) {
+                Ok(at) => positions.push((at, mutant, number)),
                 Err(problem) => problems.push(problem),
             }
         }
@@ -127,9 +127,9 @@ pub fn build_in(file: &str, mut text: String, mutants: &[Mutant]) -> Result<Stri
     if !problems.is_empty() {
         return Err(problems.join("\n"));
     }
-    // From the end on, so that places stay where they are.
-    places.sort_by_key(|(at, ..)| std::cmp::Reverse(*at));
-    for (at, mutant, number) in places {
+    // From the end on, so that positions stay valid.
+    positions.sort_by_key(|(at, ..)| std::cmp::Reverse(*at));
+    for (at, mutant, number) in positions {
         text.replace_range(at..at + mutant.find.len(), &mutant.switched(number));
     }
     if file == ROOT {
@@ -138,7 +138,7 @@ pub fn build_in(file: &str, mut text: String, mutants: &[Mutant]) -> Result<Stri
     Ok(text)
 }
 
-/// The function that looks at the switch.
+/// The function that reads the switch.
 fn switch() -> String {
     format!(
         "\n/// Whether this one is broken on purpose.\npub fn mutant(number: u32) -> bool {{\n    \

@@ -32,13 +32,13 @@ pub fn in_code(code: &str) -> Vec<Named> {
     reader.found
 }
 
-/// The module a file of a crate holds, from its place under `src`: `engine/lease.rs` is
+/// The module a file of a crate holds, from its path under `src`: `engine/lease.rs` is
 /// `["crate", "engine", "lease"]`.
 #[must_use]
-pub fn module_of(place: &str) -> Vec<String> {
+pub fn module_of(path_in_src: &str) -> Vec<String> {
     let mut module = vec!["crate".to_owned()];
-    let place = place.strip_suffix(".rs").unwrap_or(place);
-    module.extend(place.split('/').map(str::to_owned));
+    let path_in_src = path_in_src.strip_suffix(".rs").unwrap_or(path_in_src);
+    module.extend(path_in_src.split('/').map(str::to_owned));
     if ["mod", "lib", "main"]
         .iter()
         .any(|name| module.last().is_some_and(|last| last == name))
@@ -71,7 +71,7 @@ pub fn resolve(path: &[String], module: &[String]) -> Vec<String> {
     base
 }
 
-/// What a crate's root re-exports by name, from the code of its `lib.rs`: `Client` is
+/// The items that a crate's root re-exports by name, from the code of its `lib.rs`: `Client` is
 /// `crate::client::Client`. Globs are not followed.
 #[must_use]
 pub fn reexports(lib: &str) -> BTreeMap<String, Vec<String>> {
@@ -180,7 +180,7 @@ impl Reader<'_> {
                     self.found.push(named);
                     self.at += 1;
                 }
-                // `… as name`: the new name is no path.
+                // `… as name`: the new name is not a path.
                 Token::Word(word) if word == "as" => self.at += 2,
                 Token::Word(_) => self.path(prefix),
                 _ => self.at += 1,

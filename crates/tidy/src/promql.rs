@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-/// What an expression names.
+/// Metrics and labels that an expression names.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Query {
     /// Each metric, with the labels that its selector names.

@@ -1,4 +1,4 @@
-//! The numbered rules of `docs/rules.md`, and the places in the code that name them.
+//! The numbered rules of `docs/rules.md`, and the lines of the code that name them.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -30,7 +30,7 @@ impl Number {
 pub struct Rule {
     /// Its number.
     pub number: Number,
-    /// Whether the page marks it as planned.
+    /// `true` if the page marks it as planned.
     pub is_planned: bool,
 }
 
@@ -55,23 +55,26 @@ pub fn in_page(page: &str) -> Vec<Rule> {
 /// Where rules are named in comments: in test code, and anywhere.
 #[derive(Debug, Default)]
 pub struct Mentions {
-    /// The places in test code that name a rule.
+    /// The lines of test code that name a rule.
     pub in_tests: BTreeMap<Number, Vec<String>>,
-    /// All places that name a rule.
+    /// All lines that name a rule.
     pub anywhere: BTreeMap<Number, Vec<String>>,
 }
 
 impl Mentions {
-    /// Adds what one file says.
+    /// Adds the rules that one file names.
     pub fn add(&mut self, file: &str, text: &str) {
         let all_test = is_test_file(file);
         for (number, line) in Source::parse(text).lines() {
             for rule in in_comment(&line.comment) {
-                let place = format!("{file}:{number}");
+                let location = format!("{file}:{number}");
                 if all_test || line.is_test {
-                    self.in_tests.entry(rule).or_default().push(place.clone());
+                    self.in_tests
+                        .entry(rule)
+                        .or_default()
+                        .push(location.clone());
                 }
-                self.anywhere.entry(rule).or_default().push(place);
+                self.anywhere.entry(rule).or_default().push(location);
             }
         }
     }
@@ -97,7 +100,7 @@ pub fn in_comment(comment: &str) -> Vec<Number> {
     found
 }
 
-/// What comes after the separators of a list; `None` when there are none.
+/// The text after the separators of a list; `None` when there are none.
 fn separated(text: &str) -> Option<&str> {
     let mut rest = text;
     loop {

@@ -11,9 +11,9 @@ pub struct Source {
 pub struct Line {
     /// The code, with the insides of comments, strings and characters taken out.
     pub code: String,
-    /// What the line's comments say.
+    /// The text of the line's comments.
     pub comment: String,
-    /// Whether it is part of an inline test module or of another item under `#[cfg(test)]`.
+    /// `true` if it is part of an inline test module or of another item under `#[cfg(test)]`.
     pub is_test: bool,
 }
 
@@ -48,7 +48,7 @@ impl Source {
     }
 }
 
-/// Whether a file holds nothing but test code, judged by where it lies and what it is called.
+/// Returns true if a file holds nothing but test code, judged by where it lies and what it is called.
 #[must_use]
 pub fn is_test_file(file: &str) -> bool {
     let mut parts: Vec<&str> = file.split('/').collect();
@@ -61,7 +61,7 @@ pub fn is_test_file(file: &str) -> bool {
         || name.ends_with("_tests.rs")
 }
 
-/// What the reader is inside of.
+/// State of the reader.
 enum Inside {
     Code,
     LineComment,

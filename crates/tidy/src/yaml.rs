@@ -58,7 +58,7 @@ impl<'t> Reader<'t> {
         }
     }
 
-    /// The next line that says something.
+    /// The next line that is not empty or a comment.
     fn peek(&mut self) -> Option<Line<'t>> {
         while let Some(line) = self.lines.get(self.at) {
             if !line.content().is_empty() && !line.content().starts_with('#') {
@@ -132,7 +132,7 @@ impl<'t> Reader<'t> {
         Ok(Value::Object(map))
     }
 
-    /// What stands below a key or a dash, further in.
+    /// The block below a key or a dash, further in.
     fn nested(&mut self, above: &Line<'_>) -> Result<Value, String> {
         match self.peek() {
             Some(line) if line.indent > above.indent => self.block(line.indent),

@@ -3,14 +3,14 @@
 use abide::{BoxError, Context, Message, Outcome, Retry, Signal};
 use abide::{days, done, machine, next, secs};
 
-/// What an order is about: the state of its machine.
+/// The state of an order.
 #[derive(Message)]
 pub struct Order {
     pub item: String,
     pub price: u32,
 }
 
-/// What is sent when the customer has paid.
+/// The arguments of the signal `paid`, which arrives when the customer has paid.
 #[derive(Message)]
 pub struct Payment {
     pub amount: u32,

@@ -18,7 +18,7 @@ async fn what_is_paid_is_shipped() -> Result<(), BoxError> {
 
     let payment = Payment { amount: 100 };
     kit.signal("order:1", PAID, &payment).dedup("evt-7").await?;
-    kit.signal("order:1", PAID, &payment).dedup("evt-7").await?; // the bank says it twice
+    kit.signal("order:1", PAID, &payment).dedup("evt-7").await?; // the bank sends it twice
     kit.settle().await;
     let shipped = "kettle shipped, 100 paid".to_owned();
     kit.assert_done(&kettle, &shipped).await;

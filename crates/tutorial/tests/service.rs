@@ -7,10 +7,10 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use abide::{Abide, BoxError, Status, millis};
 use orders::{Checkout, Order, PAID, Payment};
 
-/// A service that runs, and what it still has to say.
+/// A service that runs, and the rest of its output.
 struct Service {
     process: Child,
-    _said: BufReader<ChildStdout>,
+    _stdout: BufReader<ChildStdout>,
 }
 
 impl Service {
@@ -21,18 +21,18 @@ impl Service {
     }
 }
 
-/// Starts the service in a directory, and waits until it says that it runs.
+/// Starts the service in a directory, and waits until it prints that it runs.
 fn service(directory: &Path) -> Result<Service, BoxError> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_orders"));
     command.current_dir(directory).env_remove("ABIDE_STORE");
     let mut process = command.stdout(Stdio::piped()).spawn()?;
-    let mut said = BufReader::new(process.stdout.take().ok_or("no output")?);
+    let mut stdout = BufReader::new(process.stdout.take().ok_or("no output")?);
     let mut first = String::new();
-    said.read_line(&mut first)?;
+    stdout.read_line(&mut first)?;
     assert_eq!(first, "orders run; ctrl-c stops\n");
     Ok(Service {
         process,
-        _said: said,
+        _stdout: stdout,
     })
 }
 

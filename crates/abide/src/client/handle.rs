@@ -160,7 +160,7 @@ impl<O> Handle<O> {
         let clock = self.client.store.clock();
         clock.sleep_until(clock.now() + UNSERVED_AFTER).await;
         let (now, before) = (clock.now(), clock.now() - UNSERVED_AFTER);
-        let last = &self.client.looked_for_worker;
+        let last = &self.client.checked_for_worker;
         let is_mine = last.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |last| {
             (last <= before.as_micros()).then_some(now.as_micros())
         });
@@ -170,8 +170,8 @@ impl<O> Handle<O> {
         let unserved =
             |reason: &Reason| matches!(reason.code, Code::NoWorker | Code::ChildrenUnserved);
         // If the store is unavailable, the wait continues without a warning.
-        let looked = abide_kernel::describe(&*self.client.store, &id.into()).await;
-        if let Ok(Some((_, health))) = looked
+        let described = abide_kernel::describe(&*self.client.store, &id.into()).await;
+        if let Ok(Some((_, health))) = described
             && let Some(reason) = health.reason.filter(unserved)
         {
             tracing::warn!(instance = %id, "the end of instance {id} is waited for, but {}", reason.text);

@@ -70,7 +70,7 @@ pub struct Parts {
     /// Time that calls wait for an unavailable database.
     pub(crate) patience: Duration,
     pub(crate) submit: Submit<Starts>,
-    pub(crate) mail: Submit<Deliveries>,
+    pub(crate) commands: Submit<Deliveries>,
     pub(crate) events: Submit<Events>,
     /// Runs requests that may arrive more than once.
     pub(crate) repeatable: Repeatable,
@@ -79,7 +79,7 @@ pub struct Parts {
     /// The contracts that this process has stored, and when it last sent each of them.
     pub(crate) stored: Arc<Mutex<HashMap<ContractId, Instant>>>,
     /// The last time at which a waiting call checked whether any worker can run what it waits for.
-    pub(crate) looked_for_worker: AtomicI64,
+    pub(crate) checked_for_worker: AtomicI64,
     /// The limits in force, for operations that run in the caller's own transaction.
     #[cfg_attr(not(any(feature = "postgres", feature = "sqlite")), allow(dead_code))]
     pub(crate) limits: Limits,

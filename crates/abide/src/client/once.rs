@@ -152,7 +152,7 @@ impl Abide {
 }
 
 /// Defines a function that submits entries: folded with those of other callers, or as a call of a request.
-macro_rules! asking {
+macro_rules! submitting {
     ($(#[$doc:meta])* $name:ident($entry:ty) -> $each:ty, $submit:ident, $op:ident, $answer:ident) => {
         $(#[$doc])*
         pub(crate) async fn $name(&self, entries: Vec<$entry>) -> Result<Vec<$each>> {
@@ -171,15 +171,15 @@ macro_rules! asking {
 }
 
 impl Client {
-    asking! {
+    submitting! {
         /// Starts instances.
         start(Start) -> Result<Started, Refusal>, submit, Start, Started
     }
-    asking! {
+    submitting! {
         /// Delivers signals and updates.
-        deliver(NewCommand) -> Result<Delivered, Refusal>, mail, Deliver, Delivered
+        deliver(NewCommand) -> Result<Delivered, Refusal>, commands, Deliver, Delivered
     }
-    asking! {
+    submitting! {
         /// Publishes events.
         publish(Publish) -> Result<Published, Refusal>, events, Publish, Published
     }

@@ -1,4 +1,4 @@
-//! The operations of an operator: cancel, restart, repair, look.
+//! The operations of an operator: cancel, restart, repair, describe.
 
 use std::future::IntoFuture;
 
@@ -279,7 +279,7 @@ pub struct Description {
     pub wait: Option<Waiting>,
     /// `true` if the history of a workflow has become so long that its code should continue as new.
     pub continue_as_new_recommended: bool,
-    /// Its health, in one word.
+    /// The name of its health.
     pub liveness: Liveness,
     /// The reason why it is not healthy; `None` if it is.
     pub reason: Option<Reason>,

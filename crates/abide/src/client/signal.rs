@@ -28,8 +28,8 @@ pub struct SignalBuilder<C = ()> {
 /// ```
 /// # use abide::{Signal, new_signal};
 /// const PAID: Signal<u32> = Signal::new("paid");
-/// let letters = (0..1_000).map(|n| new_signal(format!("order:{n}"), PAID, &100).dedup(format!("payment-{n}")));
-/// # let _ = letters;
+/// let signals = (0..1_000).map(|n| new_signal(format!("order:{n}"), PAID, &100).dedup(format!("payment-{n}")));
+/// # let _ = signals;
 /// ```
 pub fn new_signal<T>(to: impl Address, signal: Signal<T>, value: &T) -> SignalBuilder
 where
@@ -116,8 +116,8 @@ impl<C> SignalBuilder<C> {
 }
 
 impl From<SignalBuilder> for Result<NewCommand, Error> {
-    fn from(letter: SignalBuilder) -> Self {
-        letter.delivery
+    fn from(builder: SignalBuilder) -> Self {
+        builder.delivery
     }
 }
 

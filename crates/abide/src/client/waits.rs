@@ -23,7 +23,7 @@ pub struct WaitsFilter {
 }
 
 impl WaitsFilter {
-    /// `true` if the key of the instance begins as asked. An instance without a key begins with no text, not even an
+    /// `true` if the key of the instance begins as requested. An instance without a key begins with no text, not even an
     /// empty one, as in lists of instances.
     fn wants_key_of(&self, instance: &Instance) -> bool {
         self.key_prefix.as_ref().is_none_or(|prefix| {

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 /// A kind of thing that a caller can wait for.
 pub(crate) trait Watched: Send + Sync + 'static {
     type Id: Copy + Ord + Hash + Send + Sync;
-    type Told: Clone + Send;
+    type Outcome: Clone + Send;
 
     /// Looks up these ids. Returns an entry for each one that has ended or is answered, and `None` for one that does
     /// not exist.
@@ -26,14 +26,14 @@ pub(crate) trait Watched: Send + Sync + 'static {
 }
 
 /// The result of looking up ids.
-type Seen<K> = Vec<(<K as Watched>::Id, Option<<K as Watched>::Told>)>;
+type Seen<K> = Vec<(<K as Watched>::Id, Option<<K as Watched>::Outcome>)>;
 
 /// The ends of instances.
 pub(crate) struct Ends;
 
 impl Watched for Ends {
     type Id = InstanceId;
-    type Told = Ending;
+    type Outcome = Ending;
 
     fn read<'a>(store: &'a dyn Store, ids: &'a [InstanceId]) -> BoxFuture<'a, Result<Seen<Self>>> {
         Box::pin(async move {
@@ -53,7 +53,7 @@ pub(crate) struct Replies;
 
 impl Watched for Replies {
     type Id = CommandId;
-    type Told = Command;
+    type Outcome = Command;
 
     fn read<'a>(store: &'a dyn Store, ids: &'a [CommandId]) -> BoxFuture<'a, Result<Seen<Self>>> {
         Box::pin(async move {
@@ -78,11 +78,12 @@ impl Watched for Replies {
 
 struct Waiter<K: Watched> {
     id: K::Id,
-    reply: oneshot::Sender<Option<K::Told>>,
+    reply: oneshot::Sender<Option<K::Outcome>>,
 }
 
 /// The waiting callers, by the id that they wait for.
-type Waiting<K> = HashMap<<K as Watched>::Id, Vec<oneshot::Sender<Option<<K as Watched>::Told>>>>;
+type Waiting<K> =
+    HashMap<<K as Watched>::Id, Vec<oneshot::Sender<Option<<K as Watched>::Outcome>>>>;
 
 /// Interval of the poll that backs up the notifications.
 const POLL: Duration = Duration::from_secs(2);
@@ -101,28 +102,28 @@ impl<K: Watched> Clone for Watch<K> {
 impl<K: Watched> Watch<K> {
     pub fn begin(store: Arc<dyn Store>) -> Self {
         let (sender, waiters) = mpsc::unbounded_channel();
-        let news = store.listen();
-        tokio::spawn(watch::<K>(store, news, waiters));
+        let notifications = store.listen();
+        tokio::spawn(watch::<K>(store, notifications, waiters));
         Self(sender)
     }
 
     /// Waits for the end or the answer of one id. Returns `None` if it does not exist (any more).
-    pub async fn of(&self, id: K::Id) -> Result<Option<K::Told>> {
-        let (reply, told) = oneshot::channel();
+    pub async fn of(&self, id: K::Id) -> Result<Option<K::Outcome>> {
+        let (reply, receiver) = oneshot::channel();
         self.0
             .send(Waiter { id, reply })
             .map_err(|_| Error::Closed)?;
-        told.await.map_err(|_| Error::Closed)
+        receiver.await.map_err(|_| Error::Closed)
     }
 }
 
 async fn watch<K: Watched>(
     store: Arc<dyn Store>,
-    mut news: Listener,
+    mut notifications: Listener,
     mut waiters: mpsc::UnboundedReceiver<Waiter<K>>,
 ) {
     let mut waiting: Waiting<K> = HashMap::new();
-    let mut look: Vec<K::Id> = Vec::new();
+    let mut ids_to_read: Vec<K::Id> = Vec::new();
     // The interval is not counted from the last event: where much happens, the poll would never run.
     let mut next_poll = Instant::now() + POLL;
     loop {
@@ -130,18 +131,18 @@ async fn watch<K: Watched>(
             waiter = waiters.recv() => match waiter {
                 Some(waiter) => {
                     // It may have ended before anyone waited for it, so the first look-up is at once.
-                    look.push(waiter.id);
+                    ids_to_read.push(waiter.id);
                     waiting.entry(waiter.id).or_default().push(waiter.reply);
                     while let Ok(waiter) = waiters.try_recv() {
-                        look.push(waiter.id);
+                        ids_to_read.push(waiter.id);
                         waiting.entry(waiter.id).or_default().push(waiter.reply);
                     }
                 }
                 None => return,
             },
-            effects = news.next() => match effects {
+            effects = notifications.next() => match effects {
                 Some(effects) if waiting.is_empty() => drop(effects),
-                Some(effects) => hear::<K>(&effects, &waiting, &mut look).await,
+                Some(effects) => hear::<K>(&effects, &waiting, &mut ids_to_read).await,
                 None => return,
             },
             () = tokio::time::sleep_until(next_poll), if !waiting.is_empty() => {
@@ -150,18 +151,18 @@ async fn watch<K: Watched>(
                     replies.retain(|reply| !reply.is_closed());
                     !replies.is_empty()
                 });
-                look.extend(waiting.keys());
+                ids_to_read.extend(waiting.keys());
             }
         }
-        if !look.is_empty() {
-            look.sort_unstable();
-            look.dedup();
-            match K::read(&*store, &look).await {
+        if !ids_to_read.is_empty() {
+            ids_to_read.sort_unstable();
+            ids_to_read.dedup();
+            match K::read(&*store, &ids_to_read).await {
                 Ok(seen) => {
-                    for (id, told) in seen {
+                    for (id, outcome) in seen {
                         for reply in waiting.remove(&id).unwrap_or_default() {
                             // Fails only if the caller has stopped waiting.
-                            let _ = reply.send(told.clone());
+                            let _ = reply.send(outcome.clone());
                         }
                     }
                 }
@@ -169,17 +170,17 @@ async fn watch<K: Watched>(
                 Err(Error::Closed) => return,
                 Err(error) => tracing::warn!(%error, "results cannot be read; looking again later"),
             }
-            look.clear();
+            ids_to_read.clear();
         }
     }
 }
 
-async fn hear<K: Watched>(effects: &Effects, waiting: &Waiting<K>, look: &mut Vec<K::Id>) {
+async fn hear<K: Watched>(effects: &Effects, waiting: &Waiting<K>, ids_to_read: &mut Vec<K::Id>) {
     if effects.ended_elsewhere || effects.anything {
         tokio::time::sleep(GATHER).await;
-        look.extend(waiting.keys());
+        ids_to_read.extend(waiting.keys());
     } else {
         let named = K::named(effects).iter().copied();
-        look.extend(named.filter(|id| waiting.contains_key(id)));
+        ids_to_read.extend(named.filter(|id| waiting.contains_key(id)));
     }
 }

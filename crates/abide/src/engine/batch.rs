@@ -29,7 +29,7 @@ pub(super) type Outgoing = Entry<Commits, Sent>;
 #[derive(Default)]
 pub(super) struct Batch {
     pub outcomes: Vec<Outgoing>,
-    pub mail: Vec<Request<Deliveries>>,
+    pub commands: Vec<Request<Deliveries>>,
     pub claims: Vec<Ask>,
 }
 
@@ -59,7 +59,7 @@ pub(super) struct Landed {
     /// `true` if such claims were searched for and given back.
     pub searched: bool,
     /// `true` if the instances held here were checked.
-    pub looked: bool,
+    pub checked: bool,
     /// Instances held here that have ended.
     pub ended: Vec<InstanceId>,
     /// `true` if the worker was killed meanwhile, and the outcomes are lost to it.
@@ -69,7 +69,7 @@ pub(super) struct Landed {
 /// A transaction that failed.
 pub(super) struct Failure {
     pub outcomes: Vec<Outgoing>,
-    pub mail: Vec<Request<Deliveries>>,
+    pub commands: Vec<Request<Deliveries>>,
     pub claims: Vec<Ask>,
     pub error: Error,
 }
@@ -86,8 +86,8 @@ pub(super) struct Sent {
     pub error: Option<String>,
     /// The reason, if the outcome is a stop.
     pub stopped: Option<String>,
-    /// `true` if it has a place in its queue.
-    pub placed: bool,
+    /// `true` if it has a slot in its queue.
+    pub has_slot: bool,
     /// The back-off for sending a refused stop again.
     pub stuck: Option<Backoff>,
 }
@@ -104,37 +104,37 @@ const GIVE_BACK: usize = 500;
 
 impl Batch {
     pub fn is_empty(&self) -> bool {
-        self.outcomes.is_empty() && self.mail.is_empty() && self.claims.is_empty()
+        self.outcomes.is_empty() && self.commands.is_empty() && self.claims.is_empty()
     }
 
     /// Makes one attempt: commits or delivers, and claims in the same transaction.
     pub async fn land(self, shared: Arc<Shared>) -> Landed {
         let Self {
             outcomes,
-            mail,
+            commands,
             claims,
         } = self;
-        let asked = claims.iter().map(|ask| Op::Claim(ask.request.clone()));
-        let asked = asked.collect();
+        let claim_ops = claims.iter().map(|ask| Op::Claim(ask.request.clone()));
+        let claim_ops = claim_ops.collect();
         let store = shared.committer.store();
-        if !mail.is_empty() {
-            return match committer::land(store, &Deliveries, mail, asked).await {
+        if !commands.is_empty() {
+            return match committer::land(store, &Deliveries, commands, claim_ops).await {
                 Landing::Done(answers, more) => {
                     for (caller, each) in answers {
                         caller.answer(Ok(each));
                     }
                     Landed::done(Vec::new(), claims, more)
                 }
-                Landing::Failed(mail, error) => Landed::failed(Failure {
+                Landing::Failed(commands, error) => Landed::failed(Failure {
                     outcomes,
-                    mail,
+                    commands,
                     claims,
                     error,
                 }),
             };
         }
         let kind = shared.outcomes(&outcomes);
-        match committer::land(store, &kind, outcomes, asked).await {
+        match committer::land(store, &kind, outcomes, claim_ops).await {
             Landing::Done(answers, more) => {
                 let own =
                     |(sent, each): (Sent, Vec<Committed>)| Some((each.into_iter().next()?, sent));
@@ -142,7 +142,7 @@ impl Batch {
             }
             Landing::Failed(outcomes, error) => Landed::failed(Failure {
                 outcomes,
-                mail,
+                commands,
                 claims,
                 error,
             }),
@@ -151,14 +151,14 @@ impl Batch {
 }
 
 impl Landed {
-    fn done(commits: Vec<(Committed, Sent)>, asks: Vec<Ask>, answers: Vec<Answer>) -> Self {
+    fn done(commits: Vec<(Committed, Sent)>, requests: Vec<Ask>, answers: Vec<Answer>) -> Self {
         let claimed = |(ask, answer)| match answer {
             Answer::Claimed(claimed) => (ask, claimed),
             _ => (ask, Vec::new()),
         };
         Self {
             commits,
-            claims: asks.into_iter().zip(answers).map(claimed).collect(),
+            claims: requests.into_iter().zip(answers).map(claimed).collect(),
             ..Self::default()
         }
     }
@@ -238,7 +238,7 @@ impl Finished {
             task,
             error: ran.error.clone(),
             stopped,
-            placed: true,
+            has_slot: true,
             stuck: None,
             follows,
         };

@@ -61,10 +61,10 @@ mod tests {
     fn a_build_is_named_by_what_is_in_its_file() {
         // rule 12.4
         assert_eq!(of_this_program(), of_this_program());
-        let place = std::env::temp_dir().join(format!("abide-build-{}", std::process::id()));
+        let file = std::env::temp_dir().join(format!("abide-build-{}", std::process::id()));
         let of = |bytes: &[u8]| {
-            std::fs::write(&place, bytes).unwrap();
-            hash(&place).unwrap()
+            std::fs::write(&file, bytes).unwrap();
+            hash(&file).unwrap()
         };
         let large = vec![7; 3 << 20];
         let mut other = large.clone();
@@ -85,7 +85,7 @@ mod tests {
             of(&other),
             of(&large[1..]),
         ];
-        std::fs::remove_file(&place).unwrap();
+        std::fs::remove_file(&file).unwrap();
         assert_eq!(all, again, "copies are one build");
         let different: std::collections::BTreeSet<u64> = all.into_iter().collect();
         assert_eq!(different.len(), all.len());

@@ -14,7 +14,7 @@ use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use super::dispatch::{Command, Dispatcher};
+use super::dispatch::{Control, Dispatcher};
 use super::settings::Settings;
 use super::stats::Counters;
 use super::{
@@ -30,7 +30,7 @@ pub(crate) struct Shared {
     pub reclaiming: tokio::sync::Mutex<Bulk>,
     pub clock: Arc<dyn Clock>,
     pub settings: Settings,
-    pub mail: Submit<Deliveries>,
+    pub commands: Submit<Deliveries>,
     code: RwLock<Arc<Code>>,
     /// The name under which this worker is registered. It differs from its own name if that was taken from it.
     alias: RwLock<Name>,
@@ -90,9 +90,9 @@ impl Shared {
         let mut known = code.runners.clone();
         let mut new = Vec::new();
         for (lane, runner) in runners {
-            if let Entry::Vacant(place) = known.entry(lane) {
-                new.push(place.key().clone());
-                place.insert(runner);
+            if let Entry::Vacant(entry) = known.entry(lane) {
+                new.push(entry.key().clone());
+                entry.insert(runner);
             }
         }
         if !new.is_empty() {
@@ -177,7 +177,7 @@ impl Shared {
 #[derive(Clone)]
 pub struct EngineBuilder {
     committer: Committer,
-    mail: Submit<Deliveries>,
+    commands: Submit<Deliveries>,
     limits: Limits,
     settings: Settings,
     named: Result<(), Refusal>,
@@ -188,13 +188,13 @@ pub struct EngineBuilder {
 impl EngineBuilder {
     pub(crate) fn new(
         committer: Committer,
-        mail: Submit<Deliveries>,
+        commands: Submit<Deliveries>,
         limits: Limits,
         settings: Settings,
     ) -> Self {
         Self {
             committer,
-            mail,
+            commands,
             limits,
             settings,
             named: Ok(()),
@@ -385,7 +385,7 @@ impl EngineBuilder {
             reclaiming: tokio::sync::Mutex::new(Bulk::new(lease::BATCH)),
             clock,
             settings: self.settings,
-            mail: self.mail,
+            commands: self.commands,
             code: RwLock::new(Arc::new(Code::new(runners, queues))),
             alias: RwLock::new(name),
             worker: AtomicI64::new(0),
@@ -397,8 +397,9 @@ impl EngineBuilder {
             over: CancellationToken::new(),
         });
         // Listening begins before the first read, so that no change is missed between the two.
-        let (news, due_news) = (shared.store.listen(), shared.store.listen());
-        let blocked_news = shared.store.listen();
+        let notifications = shared.store.listen();
+        let due_notifications = shared.store.listen();
+        let blocked_notifications = shared.store.listen();
         let declare = Op::Declare {
             machines: declared,
             contracts,
@@ -408,24 +409,27 @@ impl EngineBuilder {
         lease::take_up(&shared).await;
         release::release_at_start(&shared, shared.lanes()).await;
         let heartbeat = heartbeat::start(&shared).await?;
-        let (commands, inbox) = mpsc::unbounded_channel();
+        let (control, control_requests) = mpsc::unbounded_channel();
         let mut tasks = vec![
-            tokio::spawn(Dispatcher::new(shared.clone(), news, inbox).run()),
-            tokio::spawn(timers::keep_time(shared.clone(), due_news)),
+            tokio::spawn(Dispatcher::new(shared.clone(), notifications, control_requests).run()),
+            tokio::spawn(timers::keep_time(shared.clone(), due_notifications)),
             heartbeat,
             tokio::spawn(lease::keep_reclaiming(shared.clone())),
-            tokio::spawn(release::keep_releasing(shared.clone(), blocked_news)),
+            tokio::spawn(release::keep_releasing(
+                shared.clone(),
+                blocked_notifications,
+            )),
             tokio::spawn(retention::keep_swept(shared.clone())),
             tokio::spawn(unserved::keep_watch(shared.clone())),
         ];
-        if shared.store.takes_outbox() {
+        if shared.store.outbox_poll().is_some() {
             let (store, stop) = (shared.store.clone(), shared.stop.clone());
             tasks.push(tokio::spawn(outbox::keep_taken(store, stop)));
         }
         Ok(Engine {
             shared,
             limits: self.limits,
-            commands,
+            control,
             tasks,
         })
     }
@@ -454,7 +458,7 @@ fn serve_declared_queues(settings: &mut Settings, declared: &[Declared]) {
 pub struct Engine {
     shared: Arc<Shared>,
     limits: Limits,
-    commands: mpsc::UnboundedSender<Command>,
+    control: mpsc::UnboundedSender<Control>,
     tasks: Vec<JoinHandle<()>>,
 }
 
@@ -504,8 +508,8 @@ impl Engine {
         lease::enlist(&self.shared, Vec::new(), new).await?;
         let new = self.shared.learn(lanes);
         release::release_at_start(&self.shared, new).await;
-        // If the engine has died, it does not look for work.
-        let _ = self.commands.send(Command::Description);
+        // If the engine has died, it does not poll for work.
+        let _ = self.control.send(Control::Poll);
         Ok(true)
     }
 
@@ -521,7 +525,7 @@ impl Engine {
         lease::enlist(&self.shared, vec![queue.clone()], Vec::new()).await?;
         if self.shared.serve(&queue) {
             // If the engine has died, it serves nothing.
-            let _ = self.commands.send(Command::Serve(queue, concurrency));
+            let _ = self.control.send(Control::Serve(queue, concurrency));
         }
         Ok(())
     }
@@ -539,7 +543,7 @@ impl Engine {
     /// Looks for work at once, and waits until nothing is left to run. Returns the total number of claims by then.
     pub(crate) async fn idle(&self) -> u64 {
         let (reply, idle) = oneshot::channel();
-        if self.commands.send(Command::WhenIdle(reply)).is_ok() {
+        if self.control.send(Control::WhenIdle(reply)).is_ok() {
             // If the engine has died, it is idle.
             let _ = idle.await;
         }

@@ -21,7 +21,7 @@ use super::stats::add;
 pub(super) const RENEWALS: u32 = 3;
 
 /// The interval between checks that the host's runtime runs.
-const LOOK: Duration = Duration::from_millis(500);
+const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 /// A runtime that has run no task for this long is blocked.
 const BLOCKED: Duration = Duration::from_secs(1);
 /// The delay that is tolerated in this thread itself. If it is later, the process or the computer was suspended, and no
@@ -179,32 +179,32 @@ impl Heart {
     /// Checks that the host's runtime runs, and warns once each time it does not. Returns when the runtime is gone.
     async fn watch(&self) {
         loop {
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(CHECK_INTERVAL).await;
             let (runs, mut has_run) = oneshot::channel();
             self.host.spawn(async move {
                 // An error means that the thread that waits for this has ended.
                 let _ = runs.send(());
             });
-            let asked = Instant::now();
-            let mut said = false;
+            let sent_at = Instant::now();
+            let mut warned = false;
             loop {
                 let waited = Instant::now();
                 match tokio::time::timeout(BLOCKED, &mut has_run).await {
                     Ok(Ok(())) => break,
                     // The runtime has dropped the task, and is gone.
                     Ok(Err(_)) => return,
-                    Err(_) if said || waited.elapsed() > BLOCKED + LATE => {}
+                    Err(_) if warned || waited.elapsed() > BLOCKED + LATE => {}
                     Err(_) => {
-                        said = true;
+                        warned = true;
                         add(&self.shared.counters.blocked, 1);
-                        self.warn(asked.elapsed());
+                        self.warn(sent_at.elapsed());
                     }
                 }
             }
-            if said {
+            if warned {
                 tracing::info!(
                     worker = %self.shared.settings.name,
-                    blocked = ?asked.elapsed(),
+                    blocked = ?sent_at.elapsed(),
                     "the runtime runs tasks again"
                 );
             }

@@ -31,20 +31,20 @@ pub(super) async fn release_at_start(shared: &Arc<Shared>, lanes: Vec<Lane>) {
 
 /// Releases instances that workers of other builds could not run, as soon as a notification arrives, until the engine
 /// stops. A slow poll covers lost notifications.
-pub(super) async fn keep_releasing(shared: Arc<Shared>, mut news: Listener) {
+pub(super) async fn keep_releasing(shared: Arc<Shared>, mut notifications: Listener) {
     let every = shared.settings.poll;
     let mut due = shared.clock.now() + every;
     loop {
-        let told = tokio::select! {
+        let notified = tokio::select! {
             () = shared.stop.cancelled() => return,
-            effects = news.next() => match effects {
+            effects = notifications.next() => match effects {
                 Some(effects) => effects.blocked || effects.anything,
                 None => return,
             },
             () = shared.clock.sleep_until(due) => false,
         };
         let now = shared.clock.now();
-        if !told && now < due {
+        if !notified && now < due {
             continue;
         }
         due = now + every;

@@ -104,7 +104,7 @@ pub(crate) struct Task {
     /// Cancelled when the instance is cancelled.
     pub cancelled: CancellationToken,
     /// Notified when a command arrives while this runs.
-    pub mail: Arc<Notify>,
+    pub command_arrived: Arc<Notify>,
     /// The number of steps that ran before this one without going through the queue, and since when.
     pub chain: u32,
     pub chain_since: Timestamp,
@@ -115,7 +115,7 @@ impl Task {
     pub fn of(
         claimed: Claimed,
         cancelled: CancellationToken,
-        mail: Arc<Notify>,
+        command_arrived: Arc<Notify>,
         now: Timestamp,
     ) -> (Claim, Self) {
         let task = Self {
@@ -143,7 +143,7 @@ impl Task {
             children_ended: claimed.children_ended,
             policy: claimed.policy,
             cancelled,
-            mail,
+            command_arrived,
             chain: 0,
             chain_since: now,
         };
@@ -191,7 +191,7 @@ impl Task {
             children_ended: self.children_ended,
             policy: self.policy.clone(),
             cancelled: self.cancelled.clone(),
-            mail: self.mail.clone(),
+            command_arrived: self.command_arrived.clone(),
             chain: self.chain.saturating_add(1),
             chain_since: self.chain_since,
         };

@@ -18,7 +18,7 @@ const LOCKED: (Duration, Duration) = (Duration::from_millis(20), Duration::from_
 
 /// Fires due rows until the engine stops. It sends no statement to the store between due times: notifications announce
 /// due times that are set meanwhile, and a check every poll interval covers lost ones (rules 6.5, 6.6).
-pub(super) async fn keep_time(shared: Arc<Shared>, mut news: Listener) {
+pub(super) async fn keep_time(shared: Arc<Shared>, mut notifications: Listener) {
     let mut backoff = Backoff::away();
     let mut bulk = Bulk::new(BATCH);
     let (soonest, latest) = LOCKED;
@@ -44,8 +44,11 @@ pub(super) async fn keep_time(shared: Arc<Shared>, mut news: Listener) {
             }
         };
         backoff.reset();
-        let look = shared.clock.now() + shared.settings.poll;
-        if wait(&shared, &mut news, next, look).await.is_none() {
+        let poll_at = shared.clock.now() + shared.settings.poll;
+        if wait(&shared, &mut notifications, next, poll_at)
+            .await
+            .is_none()
+        {
             return;
         }
     }
@@ -86,11 +89,11 @@ async fn fire(shared: &Shared, bulk: &mut Bulk) -> Result<Fired> {
 /// Waits until the next due time, which may become earlier meanwhile. Returns `None` if the engine stops.
 async fn wait(
     shared: &Shared,
-    news: &mut Listener,
+    notifications: &mut Listener,
     next: Option<Timestamp>,
-    look: Timestamp,
+    poll_at: Timestamp,
 ) -> Option<()> {
-    let mut next = next.unwrap_or(look).min(look);
+    let mut next = next.unwrap_or(poll_at).min(poll_at);
     loop {
         if shared.clock.now() >= next {
             return Some(());
@@ -98,7 +101,7 @@ async fn wait(
         tokio::select! {
             () = shared.stop.cancelled() => return None,
             () = shared.clock.sleep_until(next) => {}
-            effects = news.next() => match effects {
+            effects = notifications.next() => match effects {
                 Some(effects) if effects.anything => return Some(()),
                 Some(effects) => next = effects.due.map_or(next, |due| due.min(next)),
                 None => return None,

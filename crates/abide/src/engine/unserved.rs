@@ -103,21 +103,21 @@ mod tests {
     }
 
     #[test]
-    fn a_lane_is_warned_of_once_in_each_episode_and_not_at_the_first_look() {
+    fn a_lane_is_warned_of_once_in_each_episode_and_not_at_the_first_check() {
         let mut watch = Watch::default();
-        let mut look = |lanes: &[&str]| {
+        let mut check = |lanes: &[&str]| {
             let found = lanes.iter().map(|one| (ready("q", one), (*one).to_owned()));
             watch.see(found.collect())
         };
-        assert!(look(&["a"]).is_empty());
-        assert_eq!(look(&["a", "b"]), ["a"]);
-        assert_eq!(look(&["a", "b"]), ["b"]);
-        assert!(look(&["a", "b"]).is_empty());
+        assert!(check(&["a"]).is_empty());
+        assert_eq!(check(&["a", "b"]), ["a"]);
+        assert_eq!(check(&["a", "b"]), ["b"]);
+        assert!(check(&["a", "b"]).is_empty());
         // It was served for a while.
-        assert!(look(&["b"]).is_empty());
-        assert!(look(&["a", "b"]).is_empty());
-        assert_eq!(look(&["a", "b"]), ["a"]);
-        assert!(look(&[]).is_empty());
+        assert!(check(&["b"]).is_empty());
+        assert!(check(&["a", "b"]).is_empty());
+        assert_eq!(check(&["a", "b"]), ["a"]);
+        assert!(check(&[]).is_empty());
     }
 
     #[test]
@@ -134,11 +134,11 @@ mod tests {
                 lease_until: Timestamp::default(),
             }
         };
-        let lane = ready("mail", "letter");
-        assert_eq!(warning(&lane, &[worker("mail", "letter")]), None);
+        let lane = ready("mail", "report");
+        assert_eq!(warning(&lane, &[worker("mail", "report")]), None);
         let text = warning(
             &lane,
-            &[worker("mail", "other"), worker("default", "letter")],
+            &[worker("mail", "other"), worker("default", "report")],
         )
         .unwrap();
         assert!(
@@ -148,7 +148,7 @@ mod tests {
         for workers in [Vec::new(), vec![worker("mail", "other")]] {
             let text = warning(&lane, &workers).unwrap();
             assert!(
-                text.contains("letter version 2 wait in queue mail"),
+                text.contains("report version 2 wait in queue mail"),
                 "{text}"
             );
             assert!(text.contains("`.machine(…)`"), "{text}");

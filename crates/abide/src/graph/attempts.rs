@@ -37,7 +37,7 @@ pub(super) async fn task(
                     Err(error) => error.into(),
                     Ok(None) => {
                         let number = child.number();
-                        let told = wf.step(format!("cancel {}", step.name), || {
+                        let cancelling = wf.step(format!("cancel {}", step.name), || {
                             let store = store.clone();
                             let id = wf.id();
                             apart(async move {
@@ -51,7 +51,7 @@ pub(super) async fn task(
                                 Ok::<_, Error>(())
                             })
                         });
-                        told.await?;
+                        cancelling.await?;
                         format!("it took longer than {ms} ms").into()
                     }
                 }

@@ -251,7 +251,7 @@ fn right_of(right: Json) -> Right {
     }
 }
 
-/// The problem with a reference in a place where it would not be resolved.
+/// The problem with a reference where it would not be resolved.
 const NO_REFERENCE: &str = "a reference is compared with alone, and only in what an event must say";
 
 /// `true` if a value contains a reference.

@@ -36,7 +36,7 @@ impl Graph {
         let steps = &self.spec().steps;
         let levels = levels(self.spec());
         let mut filled: Vec<usize> = Vec::new();
-        let mut places = Vec::with_capacity(steps.len());
+        let mut positions = Vec::with_capacity(steps.len());
         for level in levels {
             if filled.len() <= level {
                 filled.resize(level + 1, 0);
@@ -45,7 +45,7 @@ impl Graph {
             if let Some(count) = filled.get_mut(level) {
                 *count += 1;
             }
-            places.push((EDGE + column * (WIDE + GAP), EDGE + level * (HIGH + GAP)));
+            positions.push((EDGE + column * (WIDE + GAP), EDGE + level * (HIGH + GAP)));
         }
         let columns = filled.iter().copied().max().unwrap_or(1).max(1);
         let width = 2 * EDGE + columns * (WIDE + GAP) - GAP;
@@ -61,7 +61,9 @@ impl Graph {
              orient=\"auto\"><path d=\"M0 0 L8 4 L0 8 z\" fill=\"#666\"/></marker></defs>\n",
         );
         for (at, before) in edges(steps) {
-            if let (Some((x, y)), Some((from_x, from_y))) = (places.get(at), places.get(before)) {
+            if let (Some((x, y)), Some((from_x, from_y))) =
+                (positions.get(at), positions.get(before))
+            {
                 let (start_x, start_y) = (from_x + WIDE / 2, from_y + HIGH);
                 let (end_x, end_y) = (x + WIDE / 2, *y);
                 let middle = start_y.midpoint(end_y);
@@ -72,7 +74,7 @@ impl Graph {
                 );
             }
         }
-        for (step, (x, y)) in steps.iter().zip(&places) {
+        for (step, (x, y)) in steps.iter().zip(&positions) {
             let (fill, round) = match step.task.is_some() || step.graph.is_some() {
                 true => ("#e8f0fe", 6),
                 false => ("#fef7e0", HIGH / 2),
@@ -123,13 +125,13 @@ fn shortened(label: &str) -> String {
 
 /// The edges from each step to the steps before it, by index.
 fn edges(steps: &[StepSpec]) -> Vec<(usize, usize)> {
-    let place = |name: &String| steps.iter().position(|step| step.name == *name);
+    let index_of = |name: &String| steps.iter().position(|step| step.name == *name);
     let mut edges = Vec::new();
     for (at, step) in steps.iter().enumerate() {
         edges.extend(
             step.after
                 .iter()
-                .filter_map(place)
+                .filter_map(index_of)
                 .map(|before| (at, before)),
         );
     }

@@ -123,7 +123,7 @@ impl Graph {
         match Self::new(spec, known) {
             Ok(graph) if unread.is_empty() => Ok(graph),
             // A graph that was not read to its end cannot be validated.
-            _ if unread.len() > read::TOLD => Err(BadGraph { problems: unread }),
+            _ if unread.len() > read::PROBLEMS_MAX => Err(BadGraph { problems: unread }),
             built => {
                 unread.extend(built.err().into_iter().flat_map(|bad| bad.problems));
                 Err(BadGraph { problems: unread })

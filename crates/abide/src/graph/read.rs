@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use crate::unfit;
 
 /// The maximum number of problems that are reported. A graph with more is not read to its end.
-pub(super) const TOLD: usize = 100;
+pub(super) const PROBLEMS_MAX: usize = 100;
 
 /// The kinds of steps.
 const KINDS: [&str; 5] = [
@@ -52,11 +52,13 @@ pub(super) fn read(json: &str) -> (GraphSpec, Vec<GraphProblem>) {
             steps: Vec::new(),
         },
     };
-    if problems.len() >= TOLD {
-        problems.truncate(TOLD);
+    if problems.len() >= PROBLEMS_MAX {
+        problems.truncate(PROBLEMS_MAX);
         problems.push(GraphProblem {
             step: None,
-            message: format!("there may be more: only the first {TOLD} problems are listed"),
+            message: format!(
+                "there may be more: only the first {PROBLEMS_MAX} problems are listed"
+            ),
         });
     } else if problems.is_empty() {
         // It is not JSON, or a field occurs twice.
@@ -110,7 +112,7 @@ fn read_graph(value: Value, problems: &mut Vec<GraphProblem>) -> GraphSpec {
         }
         None => Vec::new(),
     };
-    for field in fields.keys().take(TOLD) {
+    for field in fields.keys().take(PROBLEMS_MAX) {
         whole(format!(
             "unknown field `{}`: expected `name` or `steps`",
             unfit::cut(field)
@@ -118,7 +120,7 @@ fn read_graph(value: Value, problems: &mut Vec<GraphProblem>) -> GraphSpec {
     }
     let mut read = Vec::new();
     for (at, step) in steps.into_iter().enumerate() {
-        if problems.len() >= TOLD {
+        if problems.len() >= PROBLEMS_MAX {
             break;
         }
         read.push(read_step(at + 1, step, problems));
@@ -171,7 +173,7 @@ fn read_step(number: usize, value: Value, problems: &mut Vec<GraphProblem>) -> S
     };
     for (at, field) in unknown.iter().enumerate() {
         fields.remove(field);
-        if at < TOLD {
+        if at < PROBLEMS_MAX {
             wrong.push(format!(
                 "unknown field `{}`: expected one of {}",
                 unfit::cut(field),

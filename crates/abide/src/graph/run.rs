@@ -150,7 +150,7 @@ impl Run {
         self.show();
         let reason = format!("step {name:?} of the graph failed");
         let (id, store) = (self.wf.id(), self.store.clone());
-        let told = self.wf.step("cancel what runs", || {
+        let cancelling = self.wf.step("cancel what runs", || {
             let (store, reason) = (store.clone(), reason.clone());
             apart(async move {
                 let filter = abide_kernel::Filter {
@@ -172,7 +172,7 @@ impl Run {
                 }
             })
         });
-        match told.await {
+        match cancelling.await {
             Ok(()) => format!("step {name:?} failed: {error}").into(),
             Err(second) => {
                 format!("step {name:?} failed: {error}; and the running steps could not be cancelled: {second}")

@@ -36,7 +36,7 @@ pub(crate) async fn guarded<T>(
         .map_err(Fault::error)
 }
 
-/// Runs the code around a step, which calls more user code: it reads and writes states and asks for a time limit. A
+/// Runs the code around a step, which calls more user code: it reads and writes states and requests a time limit. A
 /// panic in there counts as a panic of the step (rule 5.2).
 pub(super) async fn caught<T>(code: impl Future<Output = Result<T, Fault>>) -> Result<T, Fault> {
     let answer = AssertUnwindSafe(code).catch_unwind().await;

@@ -115,7 +115,7 @@ pub fn stop<M: Machine>(reason: impl std::fmt::Display) -> Outcome<M> {
 }
 
 /// Closes this run and opens the next one of its chain at that step, with the state as the step leaves it. The key, the
-/// pending commands in the inbox and the place at a parent's barrier move to the new run; its history begins anew. The
+/// pending commands in the inbox and the slot at a parent's barrier move to the new run; its history begins anew. The
 /// new run has the contract that this version of the machine declares at that time.
 pub fn continue_as_new<M: Machine>(step: M::Step) -> Outcome<M> {
     Ok(Move::of(Kind::Continue {

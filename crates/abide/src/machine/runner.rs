@@ -14,7 +14,7 @@ use crate::time::as_ms;
 use crate::unfit;
 use crate::workflow::RunHistory;
 
-/// The transaction in which an outcome is to be committed, if it asks for one.
+/// The transaction in which an outcome is to be committed, if it requests one.
 type Within = Option<Box<dyn OwnTransaction>>;
 
 pub(crate) struct MachineRunner<M> {

@@ -1,4 +1,4 @@
-//! Events as Rust builds them: of which type, and what they must say.
+//! Events to wait for, as Rust builds them: a type, and conditions on the payload.
 
 use std::time::Duration;
 
@@ -7,10 +7,10 @@ use serde::Serialize;
 
 use crate::time::as_ms;
 
-/// How a reference to what a graph knows travels through a test.
+/// The field name that marks a reference to an input or output of a graph inside a test.
 pub(crate) const REFERENCE: &str = "abide reference";
 
-/// An event to wait for: its type, and what it must say.
+/// An event to wait for: its type, and the conditions that its payload must meet.
 ///
 /// ```
 /// use abide::{Event, eq, exists, gte, hours};
@@ -41,7 +41,7 @@ pub struct Test {
 }
 
 impl Event {
-    /// An event of that type, whatever it says.
+    /// Creates an event of that type, with any payload.
     pub fn new(event_type: impl Into<String>) -> Self {
         Self {
             event_type: event_type.into(),
@@ -50,24 +50,24 @@ impl Event {
         }
     }
 
-    /// One whose field, named by a dot path into its payload, is as the test says. All that are given must be.
+    /// Adds a test of a field, which is named by a dot path into the payload. All tests must pass.
     pub fn matching(mut self, path: impl Into<String>, test: Test) -> Self {
         self.tests.push((path.into(), test));
         self
     }
 
-    /// The newest that was published within that time before the wait will do as well.
+    /// Also accepts the newest event that was published within that time before the wait.
     pub fn lookback(mut self, time: Duration) -> Self {
         self.lookback = Some(time);
         self
     }
 
-    /// Its type, its tests and how far back it looks.
+    /// Returns its type, its tests and its lookback.
     pub(crate) fn parts(self) -> (String, Vec<(String, Test)>, Option<Duration>) {
         (self.event_type, self.tests, self.lookback)
     }
 
-    /// As it is stored, or all that is wrong with it.
+    /// Returns its stored form, or all problems with it.
     pub(crate) fn wait(self) -> Result<EventWait, Refusal> {
         let mut problems = Vec::new();
         let mut conditions = Vec::new();
@@ -127,27 +127,27 @@ fn test(op: Operator, right: &(impl Serialize + ?Sized)) -> Test {
     }
 }
 
-/// The same, numbers and texts alike: `42`, `42.0` and `"42"` are.
+/// Equal, across numbers and strings: `42`, `42.0` and `"42"` are equal.
 pub fn eq(value: impl Serialize) -> Test {
     test(Operator::Eq, &value)
 }
 
-/// The same, and of the same kind: `42` and `"42"` are not.
+/// Equal, and of the same type: `42` and `"42"` are not equal.
 pub fn eq_typed(value: impl Serialize) -> Test {
     test(Operator::EqTyped, &value)
 }
 
-/// There, and not the same.
+/// Present, and not equal.
 pub fn ne(value: impl Serialize) -> Test {
     test(Operator::Ne, &value)
 }
 
-/// Greater: a number than a number, a text than a text.
+/// Greater: compares numbers with numbers, and strings with strings.
 pub fn gt(value: impl Serialize) -> Test {
     test(Operator::Gt, &value)
 }
 
-/// Greater, or the same.
+/// Greater or equal.
 pub fn gte(value: impl Serialize) -> Test {
     test(Operator::Gte, &value)
 }
@@ -157,18 +157,18 @@ pub fn lt(value: impl Serialize) -> Test {
     test(Operator::Lt, &value)
 }
 
-/// Less, or the same.
+/// Less or equal.
 pub fn lte(value: impl Serialize) -> Test {
     test(Operator::Lte, &value)
 }
 
-/// The same as one of these.
+/// Equal to one of these.
 pub fn one_of<T: Serialize>(values: impl IntoIterator<Item = T>) -> Test {
     let values: Vec<T> = values.into_iter().collect();
     test(Operator::In, &values)
 }
 
-/// There, or not there.
+/// Present if `there` is set, otherwise absent.
 pub fn exists(there: bool) -> Test {
     test(Operator::Exists, &there)
 }

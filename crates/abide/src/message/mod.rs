@@ -20,8 +20,8 @@ pub use event::{Event, Test, eq, eq_typed, exists, gt, gte, lt, lte, ne, one_of}
 use shape::Shape;
 pub use value::{arguments_of, read};
 
-/// A type that is sent and stored as JSON, and described by a JSON Schema: what a signal, an update or a query is sent with. Derive
-/// it; a state, an output and an event may be such a type too.
+/// A type that is sent and stored as JSON, and described by a JSON Schema: the arguments of a signal, an update or a query.
+/// Derive it. A state, an output and an event may be such a type too.
 ///
 /// `#[derive(Message)]` is `Serialize` and `Deserialize` of serde and `JsonSchema` of schemars, and understands their attributes
 /// (`#[serde(default)]`, `#[schemars(range(min = 1))]`). Neither crate need be among your dependencies. A type that has the three traits by
@@ -138,7 +138,7 @@ pub struct Update<A, R> {
 }
 
 impl<A, R> Update<A, R> {
-    /// An update of this name. Whether it is fit to be a name is seen when it is declared or sent.
+    /// Creates an update with this name. The name is validated when the update is declared or sent.
     pub const fn new(name: &'static str) -> Self {
         Self {
             name,
@@ -175,8 +175,8 @@ impl<A: JsonSchema + 'static, R> Update<A, R> {
     }
 }
 
-/// A query by its name, with the type that it is sent with and the type of its answer: a look at a workflow's own state
-/// that changes nothing.
+/// A query by its name, with the type that it is sent with and the type of its answer. It reads a workflow's own
+/// state and changes nothing.
 ///
 /// ```
 /// use abide::Query;
@@ -192,7 +192,7 @@ pub struct Query<A, R> {
 }
 
 impl<A, R> Query<A, R> {
-    /// A query of this name.
+    /// Creates a query with this name.
     pub const fn new(name: &'static str) -> Self {
         Self {
             name,

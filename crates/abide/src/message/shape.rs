@@ -1,4 +1,4 @@
-//! How a type is sent: what parameters it becomes. It follows from the type's JSON Schema, and is worked out once.
+//! The parameters that a type is sent as. They follow from the type's JSON Schema, and are computed once.
 
 use std::any::TypeId;
 use std::collections::{HashMap, HashSet};
@@ -9,10 +9,10 @@ use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value};
 
-/// The parameter that a type becomes which is sent as one.
+/// The name of the parameter of a type that is sent as one argument.
 const WHOLE: &str = "value";
 
-/// Where schemas keep those that they refer to.
+/// The field in which a schema keeps the schemas that it refers to.
 const DEFINITIONS: &str = "$defs";
 
 /// The keywords that the schema of a plain struct may have. A type whose schema has others is sent as one value.
@@ -30,7 +30,7 @@ const OF_A_STRUCT: &[&str] = &[
     "$comment",
 ];
 
-/// How a type is sent.
+/// The form in which a type is sent.
 pub(super) enum Shape {
     /// With no argument: `()`.
     Nothing,
@@ -48,7 +48,7 @@ pub(super) struct Field {
 }
 
 impl Shape {
-    /// The shape of a type, from memory after the first time.
+    /// Returns the shape of a type. It is cached after the first time.
     pub(super) fn of<T: JsonSchema + 'static>() -> Arc<Self> {
         static KNOWN: LazyLock<RwLock<HashMap<TypeId, Arc<Shape>>>> =
             LazyLock::new(RwLock::default);
@@ -64,7 +64,7 @@ impl Shape {
         known.entry(id).or_insert(shape).clone()
     }
 
-    /// The parameters that a contract has for it.
+    /// Returns its parameters in a contract.
     pub(super) fn parameters(&self) -> Vec<Parameter> {
         match self {
             Self::Nothing => Vec::new(),
@@ -78,7 +78,7 @@ impl Shape {
         let mut generator = settings.into_generator();
         let mut schema = generator.subschema_for::<T>().to_value();
         let definitions = Definitions(generator.take_definitions(true));
-        // A chain of references is as long as there are definitions, unless it leads in a circle.
+        // A chain of references is at most as long as the number of definitions, unless it is a cycle.
         for _ in 0..=definitions.0.len() {
             match definitions.referred(&schema) {
                 Some(found) => schema = found.clone(),
@@ -101,7 +101,7 @@ impl Shape {
     }
 }
 
-/// The fields of a plain struct in their order; `None` when the schema is of anything else.
+/// Returns the fields of a plain struct in their order; `None` if the schema is that of another type.
 fn fields(schema: &Value, definitions: &Definitions) -> Option<Vec<Field>> {
     let schema = schema.as_object()?;
     let is_closed = |key| schema.get(key).is_none_or(|it| it == &Value::Bool(false));
@@ -110,7 +110,7 @@ fn fields(schema: &Value, definitions: &Definitions) -> Option<Vec<Field>> {
         && is_closed("additionalProperties")
         && is_closed("unevaluatedProperties");
     let properties = schema.get("properties")?.as_object()?;
-    // A name that cannot be a parameter's is still a key of a value.
+    // A name that is not valid for a parameter is still a key of a value.
     if !is_struct || properties.keys().any(|name| Name::new(name).is_err()) {
         return None;
     }
@@ -149,19 +149,19 @@ fn field(name: &str, mut schema: Value, is_required: bool) -> Field {
     }
 }
 
-/// A schema as a type, by its short form when it has one.
+/// Converts a schema to a type, in its short form if it has one.
 fn type_of(schema: Value, is_nullable: bool) -> TypeSpec {
     if is_any(&schema) {
         return TypeSpec::default();
     }
-    let said = |key| schema.get(key);
+    let keyword = |key| schema.get(key);
     let is_plain = match schema.as_object().map(Map::len) {
         Some(1) => true,
-        // The format of a number is a remark.
-        Some(2) => said("format").is_some(),
+        // The format of a number is only a remark.
+        Some(2) => keyword("format").is_some(),
         _ => false,
     };
-    let type_ = match said("type") {
+    let type_ = match keyword("type") {
         Some(Value::String(one)) => Some(one.as_str()),
         Some(Value::Array(several)) if is_nullable => match several.as_slice() {
             [one, null] if null == "null" => one.as_str(),
@@ -172,7 +172,7 @@ fn type_of(schema: Value, is_nullable: bool) -> TypeSpec {
     let short = match type_.filter(|_| is_plain) {
         Some("integer") => "int",
         Some("number") => "float",
-        Some("string") if said("format").is_none() => "string",
+        Some("string") if keyword("format").is_none() => "string",
         Some("boolean") => "bool",
         Some("array") => "array",
         Some("object") => "object",
@@ -194,14 +194,14 @@ fn is_valid(schema: &Value, value: &Value) -> bool {
 struct Definitions(Map<String, Value>);
 
 impl Definitions {
-    /// The schema that another one is nothing but a reference to.
+    /// Returns the schema that another one refers to, if it is only a reference.
     fn referred(&self, schema: &Value) -> Option<&Value> {
         let schema = schema.as_object().filter(|schema| schema.len() == 1)?;
         self.named(schema.get("$ref")?.as_str()?)
             .map(|(_, found)| found)
     }
 
-    /// A schema with all that it refers to inside it.
+    /// Returns a schema that contains everything it refers to.
     fn standing_alone(&self, mut schema: Value) -> Value {
         let mut needed = Map::new();
         let mut left = references(&schema);
@@ -219,14 +219,14 @@ impl Definitions {
         schema
     }
 
-    /// The definition that a reference like `#/$defs/Name` means.
+    /// Returns the definition that a reference like `#/$defs/Name` means.
     fn named(&self, reference: &str) -> Option<(&String, &Value)> {
         let name = decoded(reference.strip_prefix("#/$defs/")?);
         self.0.get_key_value(&name)
     }
 }
 
-/// A name as it was before it became part of a reference: `%C3%A9` is é, `~1` a slash and `~0` a tilde.
+/// Decodes a name that is part of a reference: `%C3%A9` is é, `~1` a slash and `~0` a tilde.
 fn decoded(text: &str) -> String {
     let mut parts = text.split('%');
     let mut bytes = parts.next().unwrap_or_default().as_bytes().to_vec();
@@ -247,7 +247,7 @@ fn decoded(text: &str) -> String {
         .replace("~0", "~")
 }
 
-/// All references in a schema. What merely looks like one does no harm.
+/// Returns all references in a schema. Text that only looks like a reference does no harm.
 fn references(schema: &Value) -> Vec<String> {
     let mut found = Vec::new();
     let mut left = vec![schema];

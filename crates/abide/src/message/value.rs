@@ -1,4 +1,4 @@
-//! A value as arguments, and back.
+//! Conversion of a value to arguments, and back.
 
 use abide_core::model::{Arguments, Json, NotJson};
 use abide_core::rules::contract::{free, yields};
@@ -8,7 +8,8 @@ use serde::de::DeserializeOwned;
 
 use super::shape::{Field, Shape};
 
-/// How a value is sent: a struct by the names of its fields, `()` with nothing, anything else as one argument.
+/// Returns the arguments that a value is sent as: a struct by the names of its fields, `()` with nothing, any other type
+/// as one argument.
 pub fn arguments_of<T: Serialize + JsonSchema + 'static>(value: &T) -> Result<Arguments, NotJson> {
     let shape = Shape::of::<T>();
     if let Shape::Nothing = *shape {
@@ -28,10 +29,10 @@ pub fn arguments_of<T: Serialize + JsonSchema + 'static>(value: &T) -> Result<Ar
     })
 }
 
-/// The value back, from normalised arguments: an object by parameter names where a contract was in force, else a list.
+/// Reads a value from normalised arguments: an object by parameter names if a contract was in force, otherwise a list.
 ///
-/// The contract may have been written by hand, or the arguments sent without one: what was given by position is then
-/// taken as the fields in their order, or as the list or the object that the type is written as.
+/// The contract may have been written by hand, or the arguments sent without one. Arguments by position are then read as
+/// the fields in their order, or as the list or the object that the type is written as.
 pub fn read<T: DeserializeOwned + JsonSchema + 'static>(normalised: &Json) -> Result<T, NotJson> {
     match &*Shape::of::<T>() {
         Shape::Nothing => Json::null().to(),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use abide_core::model::{
     DocumentKind, Json, Name, OutboxRequest, Refusal, Start, StartRequest, Wanted,
 };
-use abide_kernel::{Asked, Op, OutboxEntry, OutboxProblem, OutboxRow, Result, Store};
+use abide_kernel::{Op, OutboxAction, OutboxEntry, OutboxProblem, OutboxRow, Result, Store};
 
 use crate::graph::Graph;
 use crate::unfit;
@@ -20,16 +20,16 @@ pub(super) async fn entries(store: &dyn Store, rows: Vec<OutboxRow>) -> Result<V
     let mut entries = Vec::with_capacity(rows.len());
     for row in rows {
         let id = row.id;
-        let asked = match asked(store, &mut graphs, row).await? {
-            Ok(op) => Asked::Run(Arc::new(op)),
-            Err(problem) => Asked::Refuse(problem),
+        let action = match operation_of(store, &mut graphs, row).await? {
+            Ok(op) => OutboxAction::Run(Arc::new(op)),
+            Err(problem) => OutboxAction::Refuse(problem),
         };
-        entries.push(OutboxEntry { id, asked });
+        entries.push(OutboxEntry { id, action });
     }
     Ok(entries)
 }
 
-async fn asked(
+async fn operation_of(
     store: &dyn Store,
     graphs: &mut Graphs,
     row: OutboxRow,

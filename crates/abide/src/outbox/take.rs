@@ -7,8 +7,8 @@ use std::time::Duration;
 use abide_core::model::{OutboxId, Refusal};
 use abide_kernel::committer::Fault;
 use abide_kernel::{
-    Answer, Asked, Backoff, Error, Listener, OUTBOX_POLL, Op, OutboxEntry, OutboxProblem, Result,
-    Store,
+    Answer, Backoff, Error, Listener, OUTBOX_POLL, Op, OutboxAction, OutboxEntry, OutboxProblem,
+    Result, Store,
 };
 use futures_util::FutureExt as _;
 use tokio::time::Instant;
@@ -23,13 +23,13 @@ const PASSED_OVER_MAX: usize = 1_000;
 
 /// Takes rows until `stop` is cancelled or the store is closed.
 pub(crate) async fn keep_taken(store: Arc<dyn Store>, stop: CancellationToken) {
-    let mut news = store.listen();
+    let mut notifications = store.listen();
     let mut taker = Taker::new(store);
     let mut backoff = Backoff::away();
     loop {
         // This read finds everything that was announced so far.
-        while let Some(told) = news.next().now_or_never() {
-            if told.is_none() {
+        while let Some(effects) = notifications.next().now_or_never() {
+            if effects.is_none() {
                 return;
             }
         }
@@ -47,7 +47,7 @@ pub(crate) async fn keep_taken(store: Arc<dyn Store>, stop: CancellationToken) {
                 backoff.failed().unwrap_or(OUTBOX_POLL)
             }
         };
-        if wait(&mut news, &stop, pause, backoff.failures() == 0)
+        if wait(&mut notifications, &stop, pause, backoff.failures() == 0)
             .await
             .is_none()
         {
@@ -58,7 +58,7 @@ pub(crate) async fn keep_taken(store: Arc<dyn Store>, stop: CancellationToken) {
 
 /// Waits for `pause`, or until a notification of rows arrives if `listens` is set. Returns `None` when it must stop.
 async fn wait(
-    news: &mut Listener,
+    notifications: &mut Listener,
     stop: &CancellationToken,
     pause: Duration,
     listens: bool,
@@ -68,9 +68,9 @@ async fn wait(
         tokio::select! {
             () = stop.cancelled() => return None,
             () = tokio::time::sleep_until(until) => return Some(()),
-            told = news.next(), if listens => {
-                let told = told?;
-                if told.outbox || told.anything {
+            effects = notifications.next(), if listens => {
+                let effects = effects?;
+                if effects.outbox || effects.anything {
                     return Some(());
                 }
             }
@@ -102,7 +102,7 @@ impl Taker {
     /// The time to wait for a notification of rows: until the next retry of a failed row, but not longer than the poll
     /// interval.
     fn until_next(&self) -> Duration {
-        let poll = self.store.outbox_poll();
+        let poll = self.store.outbox_poll().unwrap_or(OUTBOX_POLL);
         let next = self.failing.values().map(|(_, at)| *at).min();
         next.map_or(poll, |at| {
             poll.min(at.saturating_duration_since(Instant::now()))
@@ -167,8 +167,8 @@ impl Taker {
             return Ok(());
         }
         let problem = OutboxProblem::new("not_stored", error.to_string());
-        let asked = Asked::Refuse(problem);
-        match self.run(vec![OutboxEntry { id, asked }]).await {
+        let action = OutboxAction::Refuse(problem);
+        match self.run(vec![OutboxEntry { id, action }]).await {
             Ok(Ran::Taken) => drop(self.failing.remove(&id)),
             Ok(Ran::Busy) => {}
             // Not even the refusal can be stored: the row stays, and is retried at growing intervals.

@@ -7,14 +7,14 @@ use crate::engine::{Crash, CrashPoint};
 /// The points at which the worker is to die, each of them once.
 #[derive(Clone, Default)]
 pub(super) struct Crashes {
-    places: Arc<Mutex<Vec<(&'static str, Crash)>>>,
+    points: Arc<Mutex<Vec<(&'static str, Crash)>>>,
     always: Arc<Mutex<Option<Crash>>>,
 }
 
 impl Crashes {
     /// Kills the worker at that moment of the next step with that name.
     pub fn arm(&self, step: &'static str, moment: Crash) {
-        self.places
+        self.points
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .push((step, moment));
@@ -27,16 +27,16 @@ impl Crashes {
 
     /// Returns the function that the engine calls to ask whether to die.
     pub fn point(&self) -> CrashPoint {
-        let (places, always) = (self.places.clone(), self.always.clone());
+        let (points, always) = (self.points.clone(), self.always.clone());
         Arc::new(move |task, moment| {
             if *always.lock().unwrap_or_else(PoisonError::into_inner) == Some(moment) {
                 return true;
             }
-            let mut places = places.lock().unwrap_or_else(PoisonError::into_inner);
-            let found = places
+            let mut points = points.lock().unwrap_or_else(PoisonError::into_inner);
+            let found = points
                 .iter()
                 .position(|(step, when)| *step == task.step.as_str() && *when == moment);
-            found.map(|at| places.swap_remove(at)).is_some()
+            found.map(|at| points.swap_remove(at)).is_some()
         })
     }
 }

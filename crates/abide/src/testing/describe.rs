@@ -9,12 +9,12 @@ pub(super) fn describe(instance: &Instance, workers: &[Worker], now: Timestamp) 
         .as_ref()
         .map(|key| format!(" ({key})"))
         .unwrap_or_default();
-    let who = format!(
+    let subject = format!(
         "instance {}{key} of {} version {}",
         instance.id, instance.machine, instance.version
     );
     format!(
-        "{who} is {}: {}",
+        "{subject} is {}: {}",
         instance.status,
         standing(instance, workers, now)
     )
@@ -25,7 +25,7 @@ fn standing(instance: &Instance, workers: &[Worker], now: Timestamp) -> String {
     let until = instance
         .due_at
         .map(|due| format!("{due}, in {:?}", due.since(now)));
-    let error = instance.last_error.as_deref().unwrap_or("nothing was said");
+    let error = instance.last_error.as_deref().unwrap_or("unknown");
     match instance.status {
         Status::Reserved => "it has not been started".into(),
         Status::Scheduled => format!(

@@ -54,7 +54,7 @@ impl Kit {
             Arc::new(Memory::new(Arc::new(clock.clone()), Limits::default()));
         let abide = Abide::options().patience(Duration::ZERO).on(store.clone());
         let client = abide.client();
-        let (committer, mail) = (client.committer.clone(), client.mail.clone());
+        let (committer, commands) = (client.committer.clone(), client.commands.clone());
         let crashes = Crashes::default();
         // The bus of a store in memory loses nothing, so no polling is necessary. A worker dies only when the test says
         // so.
@@ -69,7 +69,7 @@ impl Kit {
         KitBuilder {
             abide,
             clock,
-            engine: EngineBuilder::new(committer, mail, Limits::default(), settings),
+            engine: EngineBuilder::new(committer, commands, Limits::default(), settings),
             crashes,
         }
     }
@@ -157,18 +157,18 @@ impl Kit {
             came_to.as_ref(),
             Some(expected),
             "{}",
-            self.words(&instance).await
+            self.description(&instance).await
         );
     }
 
     /// Asserts that an instance has failed, with an error that contains that text.
     pub async fn assert_failed<O>(&self, handle: &Handle<O>, error: &str) {
         let instance = self.expect(handle.id(), Status::Failed).await;
-        let said = instance.last_error.as_deref().unwrap_or_default();
+        let last_error = instance.last_error.as_deref().unwrap_or_default();
         assert!(
-            said.contains(error),
+            last_error.contains(error),
             "expected an error with {error:?} in it, but {}",
-            self.words(&instance).await
+            self.description(&instance).await
         );
     }
 
@@ -185,7 +185,7 @@ impl Kit {
             there,
             "expected it to be at step {}, but {}",
             step.name(),
-            self.words(&instance).await
+            self.description(&instance).await
         );
     }
 
@@ -194,7 +194,7 @@ impl Kit {
         assert!(
             instance.status == status,
             "expected it to be {status}, but {}",
-            self.words(&instance).await
+            self.description(&instance).await
         );
         instance
     }
@@ -209,7 +209,7 @@ impl Kit {
         }
     }
 
-    async fn words(&self, instance: &Instance) -> String {
+    async fn description(&self, instance: &Instance) -> String {
         let workers = self.abide.workers().await.unwrap_or_default();
         describe(instance, &workers, self.now())
     }

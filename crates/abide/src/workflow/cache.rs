@@ -15,13 +15,13 @@ pub(super) struct Cache {
 
 #[derive(Default)]
 struct Kept {
-    by_id: HashMap<InstanceId, Place>,
+    by_id: HashMap<InstanceId, CacheEntry>,
     /// The number of them that have running steps.
     running: usize,
     clock: u64,
 }
 
-struct Place {
+struct CacheEntry {
     live: Live,
     /// The number of the step with which the code continues.
     step_seq: u32,
@@ -48,7 +48,7 @@ impl Cache {
         let mut kept = self.lock();
         kept.clock += 1;
         let used = kept.clock;
-        let place = Place {
+        let entry = CacheEntry {
             step_seq,
             generation,
             committed: false,
@@ -56,10 +56,10 @@ impl Cache {
             used,
             live,
         };
-        let id = place.live.id();
-        let mut gone: Vec<Place> = kept.remove(id).into_iter().collect();
+        let id = entry.live.id();
+        let mut gone: Vec<CacheEntry> = kept.remove(id).into_iter().collect();
         kept.running += usize::from(running);
-        kept.by_id.insert(id, place);
+        kept.by_id.insert(id, entry);
         if kept.by_id.len() - kept.running > self.most {
             gone.extend(kept.make_room());
         }
@@ -72,8 +72,8 @@ impl Cache {
     pub fn settle(&self, id: InstanceId, step_seq: u32, committed: bool) {
         let mut kept = self.lock();
         let gone = match kept.by_id.get_mut(&id) {
-            Some(place) if place.step_seq == step_seq.saturating_add(1) => {
-                place.committed = committed;
+            Some(entry) if entry.step_seq == step_seq.saturating_add(1) => {
+                entry.committed = committed;
                 (!committed).then(|| kept.remove(id)).flatten()
             }
             _ => None,
@@ -84,10 +84,10 @@ impl Cache {
 
     /// Returns the code that continues with this step in the same generation of the database, if it is here.
     pub fn take(&self, id: InstanceId, step_seq: u32, generation: i64) -> Option<Live> {
-        let place = self.lock().remove(id)?;
+        let entry = self.lock().remove(id)?;
         // Code at another step is out of date. Code whose commit is not confirmed may be ahead of the database.
-        let is_it = place.step_seq == step_seq && place.generation == generation;
-        (is_it && place.committed).then_some(place.live)
+        let is_it = entry.step_seq == step_seq && entry.generation == generation;
+        (is_it && entry.committed).then_some(entry.live)
     }
 
     fn lock(&self) -> MutexGuard<'_, Kept> {
@@ -96,19 +96,19 @@ impl Cache {
 }
 
 impl Kept {
-    fn remove(&mut self, id: InstanceId) -> Option<Place> {
-        let place = self.by_id.remove(&id)?;
-        self.running -= usize::from(place.running);
-        Some(place)
+    fn remove(&mut self, id: InstanceId) -> Option<CacheEntry> {
+        let entry = self.by_id.remove(&id)?;
+        self.running -= usize::from(entry.running);
+        Some(entry)
     }
 
     /// Removes the least recently used eighth.
-    fn make_room(&mut self) -> Vec<Place> {
+    fn make_room(&mut self) -> Vec<CacheEntry> {
         let mut used: Vec<(u64, InstanceId)> = self
             .by_id
             .iter()
-            .filter(|(_, place)| !place.running)
-            .map(|(id, place)| (place.used, *id))
+            .filter(|(_, entry)| !entry.running)
+            .map(|(id, entry)| (entry.used, *id))
             .collect();
         used.sort_unstable();
         let count = used.len().div_ceil(8);

@@ -53,7 +53,7 @@ impl Workflow {
         let (start, machine) = self.start_of(child);
         let signature = Signature::named(OperationKind::Child, machine);
         ChildRun {
-            operation: self.brood(signature, start.into_iter().collect(), None),
+            operation: self.spawn_operation(signature, start.into_iter().collect(), None),
             comes_to: PhantomData,
         }
     }
@@ -76,7 +76,7 @@ impl Workflow {
             ..Signature::of(OperationKind::Children)
         };
         ChildrenRun {
-            operation: self.brood(signature, starts, None),
+            operation: self.spawn_operation(signature, starts, None),
             comes_to: PhantomData,
         }
     }
@@ -85,12 +85,17 @@ impl Workflow {
     pub(crate) fn child_of(&self, start: Start) -> ChildRun<Json> {
         let signature = Signature::named(OperationKind::Child, start.machine.clone());
         ChildRun {
-            operation: self.brood(signature, vec![start], None),
+            operation: self.spawn_operation(signature, vec![start], None),
             comes_to: PhantomData,
         }
     }
 
-    fn brood(&self, signature: Signature, starts: Vec<Start>, at_least: Option<u32>) -> Operation {
+    fn spawn_operation(
+        &self,
+        signature: Signature,
+        starts: Vec<Start>,
+        at_least: Option<u32>,
+    ) -> Operation {
         let count = u32::try_from(starts.len()).unwrap_or(u32::MAX);
         let waits_for = WaitsFor::Children {
             wanted: at_least.unwrap_or(count),

@@ -58,7 +58,7 @@ impl Live {
         }
     }
 
-    /// Begins to handle an update, and records that (rule 12.1), so that replay begins it at the same place.
+    /// Begins to handle an update, and records that (rule 12.1), so that replay begins it at the same position.
     pub(super) fn begin(&mut self, update: &Command, begin: &Begin) {
         let signature = Signature::named(OperationKind::Update, update.name.clone());
         let number = {
@@ -197,7 +197,7 @@ impl Live {
 
     /// The number of updates that are known and not answered.
     pub(super) fn held(&self) -> u32 {
-        let waiting = self.mail.iter();
+        let waiting = self.pending.iter();
         let waiting = waiting.filter(|message| message.kind != CommandKind::Signal);
         let held = waiting.count() + self.journal.pages().handled.len();
         u32::try_from(held).unwrap_or(u32::MAX)

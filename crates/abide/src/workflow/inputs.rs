@@ -124,15 +124,15 @@ impl Live {
     }
 
     /// Delivers the first command that the code can use now. `true` if there was one.
-    pub fn bring_mail(&mut self) -> bool {
-        let mut mail = std::mem::take(&mut self.mail);
-        mail.append(&mut self.journal.pages().returned);
-        mail.sort_by_key(|message| message.sequence);
-        let taken = mail.iter().position(|message| self.offer(message));
+    pub fn bring_commands(&mut self) -> bool {
+        let mut pending = std::mem::take(&mut self.pending);
+        pending.append(&mut self.journal.pages().returned);
+        pending.sort_by_key(|message| message.sequence);
+        let taken = pending.iter().position(|message| self.offer(message));
         if let Some(at) = taken {
-            mail.remove(at);
+            pending.remove(at);
         }
-        self.mail = mail;
+        self.pending = pending;
         taken.is_some()
     }
 
@@ -140,8 +140,8 @@ impl Live {
     pub fn could_overtake(&self) -> bool {
         let pages = self.journal.pages();
         let mut open = pages.open.values();
-        let mut mail = self.mail.iter();
-        mail.any(|message| {
+        let mut pending = self.pending.iter();
+        pending.any(|message| {
             message.kind == CommandKind::Update && pages.updates.contains_key(&message.name)
         }) && open.any(|open| matches!(open.waits_for, WaitsFor::Signal))
     }

@@ -108,7 +108,7 @@ impl Display for Within {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Step(name) => write!(f, "step {:?}", name.as_str()),
-            Self::Other(words) => f.write_str(words),
+            Self::Other(text) => f.write_str(text),
         }
     }
 }
@@ -309,9 +309,9 @@ impl Journal {
         let Some(open) = pages.open.remove(&number) else {
             return;
         };
-        for brood in &mut pages.fresh.children {
-            if brood.operation == number {
-                brood.needed = 0;
+        for spawn in &mut pages.fresh.children {
+            if spawn.operation == number {
+                spawn.needed = 0;
             }
         }
         if let Some(Brought::Ending(_, signal)) = open.brought {
@@ -358,14 +358,14 @@ impl Journal {
             name,
             ..Signature::of(kind)
         };
-        let asked = signature.to_string();
+        let requested = signature.to_string();
         let number = {
             let mut pages = self.pages();
-            if !self.may_ask(&mut pages, &asked) {
+            if !self.may_ask(&mut pages, &requested) {
                 drop(pages);
                 return make();
             }
-            let Some(number) = pages.next_number(&asked) else {
+            let Some(number) = pages.next_number(&requested) else {
                 drop(pages);
                 return make();
             };
@@ -376,7 +376,7 @@ impl Journal {
                 {
                     return value;
                 }
-                pages.differs(number, &named(&completed), &asked);
+                pages.differs(number, &named(&completed), &requested);
                 drop(pages);
                 return make();
             }
@@ -385,13 +385,13 @@ impl Journal {
                 pages.differs(
                     number,
                     &recorded.unwrap_or_else(|| "nothing".into()),
-                    &asked,
+                    &requested,
                 );
                 drop(pages);
                 return make();
             }
             // `now` and the like request nothing. A side effect must not (rule 12.5).
-            pages.within = Some(Within::Other(asked));
+            pages.within = Some(Within::Other(requested));
             number
         };
         // Outside the lock, because this may be user code.
@@ -410,16 +410,16 @@ impl Journal {
     /// from before the change stay valid.
     pub fn version(&self, change: &Name, known: std::ops::RangeInclusive<u32>) -> u32 {
         let mut pages = self.pages();
-        let asked = format!("version {:?}", change.as_str());
-        if !self.may_ask(&mut pages, &asked) {
+        let requested = format!("version {:?}", change.as_str());
+        if !self.may_ask(&mut pages, &requested) {
             return *known.end();
         }
         if let Some(version) = pages.recorded.versions.get(change).copied() {
             if !known.contains(&version) {
                 let recorded = format!("version {version} of change {:?}", change.as_str());
-                let asked = format!("one of {} to {}", known.start(), known.end());
+                let requested = format!("one of {} to {}", known.start(), known.end());
                 let number = pages.number;
-                pages.differs(number, &recorded, &asked);
+                pages.differs(number, &recorded, &requested);
             }
             return version;
         }
@@ -454,13 +454,13 @@ impl Journal {
     }
 
     /// `true` if the code may request an operation here and now (rule 12.5).
-    fn may_ask(&self, pages: &mut Pages, asked: &dyn Display) -> bool {
+    fn may_ask(&self, pages: &mut Pages, requested: &dyn Display) -> bool {
         if pages.trouble.is_some() {
             return false;
         }
         let problem = match &pages.within {
-            Some(within) => format!("asks for {asked} inside {within}"),
-            None if !self.bell.is_inside() => format!("asks for {asked} in another task"),
+            Some(within) => format!("asks for {requested} inside {within}"),
+            None if !self.bell.is_inside() => format!("asks for {requested} in another task"),
             None => return true,
         };
         pages.misused(
@@ -477,11 +477,11 @@ fn number(value: u32) -> Json {
 
 impl Pages {
     /// Returns the number of the operation that begins now, or `None` if no numbers are left.
-    pub fn next_number(&mut self, asked: &dyn Display) -> Option<u32> {
+    pub fn next_number(&mut self, requested: &dyn Display) -> Option<u32> {
         // The number is also that of a barrier, which is a signed integer in the databases.
         if self.number >= i32::MAX.unsigned_abs() {
             self.misused(
-                format!("asks for {asked} after {} operations", self.number),
+                format!("asks for {requested} after {} operations", self.number),
                 "continue as new",
             );
             return None;
@@ -547,11 +547,11 @@ impl Pages {
     }
 
     /// Notes that the code requests a different operation than was recorded (rule 12.4).
-    pub fn differs(&mut self, operation: u32, recorded: &str, asked: &str) {
+    pub fn differs(&mut self, operation: u32, recorded: &str, requested: &str) {
         self.trouble.get_or_insert(Blocked {
             operation,
             recorded: recorded.to_owned(),
-            asked: asked.to_owned(),
+            asked: requested.to_owned(),
             cure: "deploy code that fits, or guard the change with `wf.version`; the run goes on when a worker \
                    with such code starts, or when it is repaired"
                 .to_owned(),

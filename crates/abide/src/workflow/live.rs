@@ -1,4 +1,4 @@
-//! A workflow's running code and its state. Other files (`bring`, `again`) deliver its inputs.
+//! A workflow's running code and its state. Other files (`inputs`, `replay`) deliver its inputs.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -26,11 +26,11 @@ pub(super) struct Live {
     /// The return value of the code, if it returned at the end of its replay.
     pub returned: Option<Result<Json, Fault>>,
     /// Known commands that the code could not use yet.
-    pub mail: Vec<Command>,
+    pub pending: Vec<Command>,
     /// The number of ended children that had been counted when it was last claimed.
     pub children_ended: u64,
     /// `true` if other children may have ended before that, and they were not loaded yet.
-    pub look_at_children: bool,
+    pub check_children: bool,
 }
 
 /// The changes that are not committed yet, at one time.
@@ -61,9 +61,9 @@ impl Live {
             code: Some(Box::pin(tokio::task::unconstrained(code))),
             handlers: BTreeMap::new(),
             returned: None,
-            mail: Vec::new(),
+            pending: Vec::new(),
             children_ended: 0,
-            look_at_children: false,
+            check_children: false,
         }
     }
 
@@ -301,7 +301,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_state_of_the_poll_that_panicked_is_not_committed_with_what_was_before_it() {
-        // rule 12.3: one commit has all of a turn. The story: the code took two signals in one turn, and panicked on the
+        // rule 12.3: one commit has all of a turn. The bug: the code took two signals in one turn, and panicked on the
         // second. The first was committed, with the state that the code had shown for the second.
         const GO: Signal<u32> = Signal::new("go");
         const SHOWS: Flow<Value, u32> = Flow::new("shows");
@@ -321,15 +321,15 @@ mod tests {
             }
         };
         let engine = abide.engine().workflow(SHOWS, code).start().await.unwrap();
-        let look = loop {
-            let look = abide.describe(run.id()).await.unwrap().unwrap();
-            if look.liveness.name().contains("blocked") {
-                break look;
+        let view = loop {
+            let view = abide.describe(run.id()).await.unwrap().unwrap();
+            if view.liveness.name().contains("blocked") {
+                break view;
             }
             tokio::time::sleep(std::time::Duration::from_millis(5)).await;
         };
-        let inbox = look.instance.inbox;
-        assert_eq!((look.instance.state.as_str(), inbox.signals), ("1", 1));
+        let inbox = view.instance.inbox;
+        assert_eq!((view.instance.state.as_str(), inbox.signals), ("1", 1));
         engine.shutdown().await;
     }
 }

@@ -108,10 +108,14 @@ impl Live {
         Ok(())
     }
 
-    fn differs(&self, completed: &Completed, asked: &str) -> Result<(), Blocked> {
+    fn differs(&self, completed: &Completed, requested: &str) -> Result<(), Blocked> {
         let mut pages = self.journal.pages();
         let number = completed.operation.unwrap_or_else(|| pages.count());
-        pages.differs(number, &format!("the end of {}", named(completed)), asked);
+        pages.differs(
+            number,
+            &format!("the end of {}", named(completed)),
+            requested,
+        );
         pages.trouble.clone().map_or(Ok(()), Err)
     }
 }

@@ -115,9 +115,9 @@ fn has_begun(run: &RunHistory) -> bool {
 }
 
 /// `true` if the code was notified of a cancellation, so that it returned by itself.
-fn was_told_to_cancel(run: &RunHistory) -> bool {
-    let tells = |entry: &Entry| matches!(&entry.what, HistoryEvent::OperationCompleted(one) if one.operation_kind == OperationKind::Cancel);
-    run.history.iter().any(tells)
+fn was_notified_of_cancellation(run: &RunHistory) -> bool {
+    let is_notice = |entry: &Entry| matches!(&entry.what, HistoryEvent::OperationCompleted(one) if one.operation_kind == OperationKind::Cancel);
+    run.history.iter().any(is_notice)
 }
 
 /// Replays a run against code, and returns what does not match: the kind, name and key of an operation, or, if the run
@@ -144,7 +144,9 @@ where
         Stand::Blocked(blocked) => Err(blocked.to_string()),
         // It never ran, or was ended from outside, so its code was not run further.
         _ if !has_begun(run) => Ok(()),
-        Stand::Waits if run.status == Status::Cancelled && !was_told_to_cancel(run) => Ok(()),
+        Stand::Waits if run.status == Status::Cancelled && !was_notified_of_cancellation(run) => {
+            Ok(())
+        }
         Stand::Waits if run.status.is_terminal() => Err(format!(
             "the run is {}, and at the end of its history the code waits for more",
             run.status

@@ -117,7 +117,7 @@ impl WorkflowRunner {
         if task.is_kept() {
             // The code is new, and does not know of children that ended before.
             live.children_ended = task.children_ended;
-            live.look_at_children = true;
+            live.check_children = true;
         }
         // If the code has returned, the turn handles that later: it can only end the run.
         match live.replay() {

@@ -47,8 +47,8 @@ impl Workflow {
     /// ```
     pub async fn select<B: Branches>(&self, branches: B) -> B::First {
         let group = Group::open(&self.journal, OperationKind::Select);
-        let (place, first) = branches.first().await;
-        group.close(Json::of(&place).unwrap_or_default());
+        let (position, first) = branches.first().await;
+        group.close(Json::of(&position).unwrap_or_default());
         first
     }
 }
@@ -85,7 +85,7 @@ pub trait Branches: Sized {
 }
 
 macro_rules! tuple {
-    ($($branch:ident $variant:ident $place:literal)*) => {
+    ($($branch:ident $variant:ident $position:literal)*) => {
         impl<$($branch),*> Branches for ($($branch,)*)
         where
             $($branch: IntoFuture<IntoFuture: Send, Output: Send> + Send),*
@@ -117,7 +117,7 @@ macro_rules! tuple {
                 $(let mut $branch = pin!($branch.into_future());)*
                 poll_fn(|cx| {
                     $(if let Poll::Ready(value) = $branch.as_mut().poll(cx) {
-                        return Poll::Ready(($place, OneOf::$variant(value)));
+                        return Poll::Ready(($position, OneOf::$variant(value)));
                     })*
                     Poll::Pending
                 })
@@ -161,9 +161,9 @@ where
     async fn first(self) -> (usize, Self::First) {
         let mut branches = begun(self);
         poll_fn(|cx| {
-            for (place, branch) in branches.iter_mut().enumerate() {
+            for (position, branch) in branches.iter_mut().enumerate() {
                 if let Poll::Ready(value) = branch.as_mut().poll(cx) {
-                    return Poll::Ready((place, (place, value)));
+                    return Poll::Ready((position, (position, value)));
                 }
             }
             Poll::Pending

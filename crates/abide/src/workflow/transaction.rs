@@ -72,8 +72,8 @@ pub(super) struct Own {
     store: Option<Arc<dyn Store>>,
     limit: Option<Duration>,
     writing: Arc<Semaphore>,
-    /// Locked while the attempt waits for its turn, so that it takes only one, however often it asks.
-    asking: tokio::sync::Mutex<()>,
+    /// Locked while the attempt waits for its turn, so that it takes only one, however often it requests one.
+    requesting: tokio::sync::Mutex<()>,
     slot: Mutex<Slot>,
 }
 
@@ -92,13 +92,13 @@ impl Own {
             store: journal.about.store.clone(),
             limit,
             writing: journal.writing.clone(),
-            asking: tokio::sync::Mutex::default(),
+            requesting: tokio::sync::Mutex::default(),
             slot: Mutex::default(),
         })
     }
 
     async fn take_turn(&self) -> Result<(), Error> {
-        let _one = self.asking.lock().await;
+        let _one = self.requesting.lock().await;
         if self.slot().turn.is_some() {
             return Ok(());
         }

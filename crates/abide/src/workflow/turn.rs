@@ -32,7 +32,7 @@ pub(super) struct Turn<'t> {
     /// The deadline that ended the wait. Commands that arrived after it come after it (rule 7.5).
     timed_out: Option<Timestamp>,
     /// `true` if children may have ended that the code does not know of.
-    look_at_children: bool,
+    check_children: bool,
     /// Operations whose children have ended, and their results.
     joined: VecDeque<(u32, Ending)>,
     /// The refusal of an earlier attempt to commit this turn.
@@ -46,18 +46,18 @@ impl<'t> Turn<'t> {
         live: &mut Live,
         refused: Option<&'t Refusal>,
     ) -> Self {
-        let look_at_children = std::mem::take(&mut live.look_at_children)
+        let check_children = std::mem::take(&mut live.check_children)
             || !task.is_kept() && misses_children(live, task.children_ended);
         if !task.is_kept() {
             live.children_ended = task.children_ended;
-            live.mail = {
+            live.pending = {
                 let pages = live.journal.pages();
-                let mail = task.awaited.iter().chain(&task.updates);
-                let new = mail.filter(|message| !pages.handles(message.id));
+                let claimed = task.awaited.iter().chain(&task.updates);
+                let new = claimed.filter(|message| !pages.handles(message.id));
                 new.cloned().collect()
             };
         }
-        let known = live.mail.len() + live.journal.pages().handled.len();
+        let known = live.pending.len() + live.journal.pages().handled.len();
         let known = u32::try_from(known).unwrap_or(u32::MAX);
         Self {
             runner,
@@ -69,7 +69,7 @@ impl<'t> Turn<'t> {
                 .then(|| live.next_due(None))
                 .flatten()
                 .map(|(due, _)| due),
-            look_at_children,
+            check_children,
             joined: VecDeque::new(),
             refused,
         }
@@ -165,24 +165,24 @@ impl<'t> Turn<'t> {
         // rule 9.4: a signal that is not known yet may precede an update that is.
         if !self.is_read && self.unread > 0 && live.could_overtake() {
             self.is_read = true;
-            self.read_mail(live).await?;
+            self.read_inbox(live).await?;
         }
-        if live.bring_mail() {
+        if live.bring_commands() {
             return Ok(true);
         }
         // Commands that were accepted before a deadline come before it, so the inbox is read again when one has passed.
         let due = live.next_due(Some(now)).is_some();
         if !self.is_read && (due || (1..=READ).contains(&self.unread)) {
             self.is_read = true;
-            if self.read_mail(live).await? {
+            if self.read_inbox(live).await? {
                 return Ok(true);
             }
         }
         if due && live.fire(now) {
             return Ok(true);
         }
-        if std::mem::take(&mut self.look_at_children) {
-            self.look_back(live).await?;
+        if std::mem::take(&mut self.check_children) {
+            self.load_children(live).await?;
         }
         // One at a time: the code is polled after each, as it will be in a replay.
         let joined = self.joined.pop_front();
@@ -193,12 +193,12 @@ impl<'t> Turn<'t> {
     }
 
     /// Reads the inbox. `true` if it contained new commands.
-    async fn read_mail(&mut self, live: &mut Live) -> Result<bool, Blocked> {
+    async fn read_inbox(&mut self, live: &mut Live) -> Result<bool, Blocked> {
         let store = &self.runner.store;
         let pending = self.runner.read(|| store.inbox(self.task.id)).await?;
         let pages = live.journal.pages();
         let known = |message: &Command| {
-            live.mail.iter().any(|known| known.id == message.id)
+            live.pending.iter().any(|known| known.id == message.id)
                 || pages.handles(message.id)
                 || pages.fresh.takes.iter().any(|taken| taken.id == message.id)
                 || pages
@@ -213,14 +213,14 @@ impl<'t> Turn<'t> {
             .collect();
         drop(pages);
         let found = !new.is_empty();
-        live.mail.extend(new);
+        live.pending.extend(new);
         // Commands that are accepted later send a notification, so the wake of a step is not a reason to read again.
         self.unread = 0;
         Ok(found)
     }
 
     /// Loads the children that operations wait for, and finds the operations for which enough of them have ended.
-    async fn look_back(&mut self, live: &mut Live) -> Result<(), Blocked> {
+    async fn load_children(&mut self, live: &mut Live) -> Result<(), Blocked> {
         let waiting: Vec<(u32, OperationKind, u32)> = {
             let pages = live.journal.pages();
             let unborn = |number: u32| {
@@ -228,7 +228,7 @@ impl<'t> Turn<'t> {
                     .fresh
                     .children
                     .iter()
-                    .any(|brood| brood.operation == number)
+                    .any(|spawn| spawn.operation == number)
             };
             let open = pages
                 .open
@@ -309,8 +309,8 @@ impl<'t> Turn<'t> {
             () = woken => {}
             () = timer => {}
             () = self.task.cancelled.cancelled() => {}
-            () = self.task.mail.notified() => {
-                (self.unread, self.look_at_children) = (1, true);
+            () = self.task.command_arrived.notified() => {
+                (self.unread, self.check_children) = (1, true);
             }
         }
         self.is_read = false;
@@ -345,7 +345,7 @@ impl<'t> Turn<'t> {
                 .fresh
                 .children
                 .iter()
-                .any(|brood| brood.operation == number)
+                .any(|spawn| spawn.operation == number)
         };
         let mut park = Park::default();
         let mut needed: Option<u32> = None;
@@ -413,7 +413,7 @@ fn joined_as(kind: OperationKind, ended: Vec<Child>) -> Ending {
     written.map_or_else(|error| Ending::Error(error.to_string()), Ending::Value)
 }
 
-/// `true` if code panicked that was not asked to clean up after a cancellation.
+/// `true` if the code panicked, and was not cleaning up after a cancellation.
 fn panicked(live: &Live, fault: &Fault) -> bool {
     fault.kind() == FaultKind::Panic && live.journal.pages().cancelled.is_none()
 }
@@ -431,10 +431,10 @@ fn end(live: &Live, returned: Result<Json, Fault>) -> Then {
         (Ok(_), Some(reason)) => Then::Cancelled { reason },
         (Err(fault), Some(reason)) => {
             let is_it = |error: &super::OperationError| error.is_cancelled();
-            let told = fault.downcast_ref().is_some_and(is_it)
+            let is_cancellation = fault.downcast_ref().is_some_and(is_it)
                 || fault.downcast_ref::<Continuation>().is_some();
             Then::Cancelled {
-                reason: match told {
+                reason: match is_cancellation {
                     true => reason,
                     false => format!("{reason}; and its code failed: {fault}"),
                 },

@@ -31,7 +31,7 @@ impl Workflow {
     ///
     /// async fn approval(wf: Workflow, _: ()) -> Result<String, BoxError> {
     ///     let by = wf.signal(APPROVED_BY).timeout(days(3)).await?;
-    ///     Ok(by.ok_or("nobody approved")?)                // `None`: its time was up
+    ///     Ok(by.ok_or("not approved")?)                // `None`: its time was up
     /// }
     /// ```
     pub fn signal<T>(&self, signal: impl AwaitedSignal<T>) -> SignalWait<T>
@@ -87,7 +87,7 @@ impl Workflow {
         let signature = Signature::named(OperationKind::Event, wait.event_type.clone());
         EventAwaited {
             operation: self.operation(signature, WaitsFor::Event(wait)),
-            says: PhantomData,
+            payload: PhantomData,
         }
     }
 
@@ -157,7 +157,7 @@ impl Workflow {
 #[must_use = "give it a timeout, and await that"]
 pub struct EventAwaited<T> {
     operation: Operation,
-    says: PhantomData<fn() -> T>,
+    payload: PhantomData<fn() -> T>,
 }
 
 impl<T> EventAwaited<T> {

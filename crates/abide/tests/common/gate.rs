@@ -1,4 +1,4 @@
-//! What steps and their test tell each other: gates, logs and counts.
+//! Communication between steps and their test: gates, logs and counts.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -34,7 +34,7 @@ impl Gate {
         self.open.send_replace(true);
     }
 
-    /// How many have come so far.
+    /// The number of steps that have come so far.
     pub fn arrivals(&self) -> usize {
         self.waiting.load(Ordering::SeqCst)
     }
@@ -46,7 +46,7 @@ impl Gate {
     }
 }
 
-/// What steps have noted, in order. Clones are the same log.
+/// The notes of steps, in order. Clones are the same log.
 #[derive(Clone)]
 pub struct Log<T>(Arc<Mutex<Vec<T>>>);
 
@@ -81,7 +81,7 @@ impl<T: Clone> Log<T> {
     }
 }
 
-/// How many are inside at once, now and at most. Clones are the same count.
+/// The number of steps that are inside at once, now and at most. Clones are the same count.
 #[derive(Clone, Default)]
 pub struct Most(Arc<(AtomicUsize, AtomicUsize)>);
 

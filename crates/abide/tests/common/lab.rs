@@ -1,4 +1,4 @@
-//! A store of one's own, and the few things that every test says about it.
+//! A store for one test, and the assertions that every test makes about it.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use abide_kernel::conformance::invariants::violations;
 use abide_kernel::memory::Memory;
 use serde::de::DeserializeOwned;
 
-use super::Doomed;
+use super::KillableEngine;
 use super::wait::{self, eventually, soon};
 
-/// A store of one's own. It derefs to the [`Abide`] on it, so that `lab.start(…)` starts an instance.
+/// A store for one test. It derefs to the [`Abide`] on it, so that `lab.start(…)` starts an instance.
 #[derive(Clone)]
 pub struct Lab {
     abide: Abide,
@@ -55,7 +55,7 @@ impl Lab {
         Self::at(&fresh.await.unwrap()).await
     }
 
-    /// On a database that is there already.
+    /// Opens a database that exists already.
     pub async fn at(url: &str) -> Self {
         Self {
             abide: Abide::open(url).await.unwrap(),
@@ -71,7 +71,7 @@ impl Lab {
         &self.url
     }
 
-    /// Whether two handles can be opened on one database.
+    /// `true` on the store in memory, on which a second handle cannot be opened.
     pub fn is_memory(&self) -> bool {
         &*self.url == "memory:"
     }
@@ -99,12 +99,12 @@ impl Lab {
         }
     }
 
-    /// Runs a test, and looks the store over.
+    /// Runs a test, and checks the invariants of the store afterwards.
     pub async fn check(self, test: impl AsyncFnOnce(Self)) {
         test(self.clone()).await;
         let store = self.store().await;
         let mut found = Vec::new();
-        // Somebody may still be writing, and what is half read may contradict itself.
+        // A writer may still be active, and a partial read may be inconsistent.
         for _ in 0..20 {
             match violations(&*store).await {
                 Ok(left) if left.is_empty() => return store.close().await,
@@ -112,9 +112,9 @@ impl Lab {
                 Err(abide_kernel::Error::Closed) => return,
                 Err(error) => panic!("the store cannot be read: {error}"),
             }
-            tokio::time::sleep(wait::LOOK * 50).await;
+            tokio::time::sleep(wait::INTERVAL * 50).await;
         }
-        panic!("the test left what must not be:\n{}", found.join("\n"));
+        panic!("the test left violated invariants:\n{}", found.join("\n"));
     }
 
     /// The store itself; another handle on the same database, or the one there is in memory.
@@ -126,12 +126,12 @@ impl Lab {
     }
 
     /// Starts an engine that can be made to die: it commits nothing any more, and signs nothing off.
-    pub async fn doomed(
+    pub async fn killable(
         &self,
         build: impl FnOnce(EngineBuilder) -> EngineBuilder + Send + 'static,
-    ) -> Doomed {
+    ) -> KillableEngine {
         let lab = self.clone();
-        Doomed::start(async move { build(lab.again().await.engine()) }).await
+        KillableEngine::start(async move { build(lab.again().await.engine()) }).await
     }
 
     /// The instance as it stands.
@@ -153,7 +153,7 @@ impl Lab {
             if std::time::Instant::now() > deadline {
                 panic!("waited for {what}, but {}", self.standing(id).await);
             }
-            tokio::time::sleep(wait::LOOK).await;
+            tokio::time::sleep(wait::INTERVAL).await;
             last = self.now(id).await;
         }
         last
@@ -173,7 +173,7 @@ impl Lab {
             .await
     }
 
-    /// What an instance comes to, or why it does not.
+    /// Returns the result of an instance, or the reason why it has none.
     pub async fn result<O: DeserializeOwned>(&self, handle: &Handle<O>) -> Result<O, NotDone> {
         match tokio::time::timeout(wait::PATIENCE, handle.result()).await {
             Ok(result) => result,
@@ -184,12 +184,12 @@ impl Lab {
         }
     }
 
-    /// What an instance comes to, which must be well.
+    /// Returns the result of an instance, which must be done.
     pub async fn came_to<O: DeserializeOwned>(&self, handle: &Handle<O>) -> O {
         self.result(handle).await.unwrap()
     }
 
-    /// The error an instance failed of.
+    /// Returns the error with which an instance failed.
     pub async fn failed_of<O: DeserializeOwned>(&self, handle: &Handle<O>) -> String {
         match self.result(handle).await {
             Err(NotDone::Failed { error, .. }) => error,
@@ -230,7 +230,7 @@ impl Lab {
         steps.collect()
     }
 
-    /// Where an instance stands, for a message.
+    /// Describes the state of an instance, for a message.
     pub async fn standing(&self, id: InstanceId) -> String {
         let Ok(Some(instance)) = self.abide.get(id).await else {
             return format!("instance {id} is not there, or cannot be read");
@@ -254,7 +254,7 @@ impl Lab {
         )
     }
 
-    /// Waits until nobody is believed to live but that many workers.
+    /// Waits until that many workers are believed to be alive.
     pub async fn workers_are(&self, count: usize) {
         let what = format!("{count} workers to be left");
         eventually(&what, async || {

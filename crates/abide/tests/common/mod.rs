@@ -1,4 +1,4 @@
-//! What every engine test is given: a store of its own, scripted machines, and waits that end.
+//! Tools of the engine tests: a store for each test, scripted machines, and waits that end.
 
 #![allow(
     dead_code,
@@ -6,22 +6,22 @@
     reason = "each test binary uses a part of it"
 )]
 
-mod doomed;
 mod gate;
+mod killable;
 mod lab;
 pub mod processes;
 mod script;
 mod wait;
 
 pub use abide_kernel::conformance::faulty::{Faulty, Trouble};
-pub use doomed::Doomed;
 pub use gate::{Gate, Log, Most};
+pub use killable::KillableEngine;
 pub use lab::Lab;
 pub use script::{At, Script};
 pub use wait::{eventually, soon};
 
 /// Makes three tests of one: on the store in memory, on SQLite, and on PostgreSQL. After each of them the whole store is
-/// looked over for what must not be.
+/// checked for violated invariants.
 #[allow(unused_macros, reason = "each test binary uses a part of it")]
 macro_rules! on_every_store {
     (async fn $name:ident($lab:ident: Lab) $body:block) => {

@@ -16,7 +16,7 @@ pub struct Test {
     pub run: fn() -> LocalBoxFuture<'static, ()>,
 }
 
-/// Does what `main` of such a program does. As a worker it runs that code, under a name that may say what more it is to do.
+/// The `main` of such a program. As a worker it runs that code, under a name that may select more of its behaviour.
 /// Otherwise it runs or lists the tests that the arguments select, as test runners call them, each for at most `patience`.
 pub fn main(
     tests: &[Test],
@@ -39,12 +39,12 @@ pub fn main(
 
 fn test(tests: &[Test], patience: Duration, runtime: &tokio::runtime::Runtime) -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let asks = |flag: &str| arguments.iter().any(|argument| argument == flag);
+    let has_flag = |flag: &str| arguments.iter().any(|argument| argument == flag);
     let filters: Vec<_> = arguments
         .iter()
         .filter(|one| !one.starts_with('-'))
         .collect();
-    let exactly = asks("--exact");
+    let exactly = has_flag("--exact");
     let fits = |name: &str, filter: &str| match exactly {
         true => name == filter,
         false => name.contains(filter),
@@ -52,8 +52,8 @@ fn test(tests: &[Test], patience: Duration, runtime: &tokio::runtime::Runtime) -
     let wanted = tests
         .iter()
         .filter(|test| filters.is_empty() || filters.iter().any(|filter| fits(test.name, filter)));
-    if asks("--list") {
-        let listed = wanted.filter(|_| !asks("--ignored"));
+    if has_flag("--list") {
+        let listed = wanted.filter(|_| !has_flag("--ignored"));
         listed.for_each(|test| println!("{}: test", test.name));
         return ExitCode::SUCCESS;
     }
@@ -82,7 +82,7 @@ fn test(tests: &[Test], patience: Duration, runtime: &tokio::runtime::Runtime) -
     }
 }
 
-/// Is a worker, until it is killed or the test that started it is gone.
+/// Runs a worker, until it is killed or the test that started it is gone.
 async fn work(given: &str, code: impl FnOnce(EngineBuilder, &str) -> EngineBuilder) {
     let [url, name, lease] = given.split('|').collect::<Vec<_>>()[..] else {
         panic!("{WORKER} is not url|name|lease: {given}");
@@ -109,7 +109,7 @@ impl Worker {
         Self(child.unwrap())
     }
 
-    /// The most memory that it has had, in kilobytes, where the system tells.
+    /// The peak of its memory in kilobytes, if the system reports it.
     pub fn resident_max(&self) -> Option<u64> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.0.id())).ok()?;
         let line = status

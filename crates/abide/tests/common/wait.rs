@@ -2,12 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-/// How long anything may take, on however busy a machine.
+/// The maximum time that anything may take, on however busy a machine.
 pub const PATIENCE: Duration = Duration::from_secs(20);
-/// How often to look.
-pub const LOOK: Duration = Duration::from_millis(2);
+/// The interval between two checks.
+pub const INTERVAL: Duration = Duration::from_millis(2);
 
-/// When patience is spent.
+/// Returns the time at which waiting ends.
 pub fn deadline() -> Instant {
     Instant::now() + PATIENCE
 }
@@ -17,7 +17,7 @@ pub async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
     let deadline = deadline();
     while !holds().await {
         assert!(Instant::now() < deadline, "waited in vain for {what}");
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(INTERVAL).await;
     }
 }
 

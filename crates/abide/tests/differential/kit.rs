@@ -5,17 +5,17 @@ use std::ops::Range;
 use abide::testing::{Kit, replays};
 use abide::*;
 
-use super::dice::Dice;
 use super::plan::{Op, Program, Scope, program, smaller};
 use super::program::{JOB, LATE, RAISE, RUN, Runs, SIGNALS, SLOW, code, job};
-use super::told::{Told, difference, instances, told};
+use super::rng::Rng;
+use super::snapshot::{Snapshot, difference, instances, snapshots};
 
-/// How many workflows are made up.
+/// The number of random workflows.
 const SEEDS: u64 = 200;
-/// How many things happen to each before all it may wait for is sent.
+/// The number of events for each before everything that it may wait for is sent.
 const EVENTS: u32 = 12;
 
-/// What goes wrong.
+/// The trouble that a run has.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Trouble {
     None,
@@ -27,9 +27,9 @@ enum Trouble {
     AroundEveryCommit,
 }
 
-/// What one run of a program came to.
+/// The result of one run of a program.
 struct Played {
-    all: Vec<Told>,
+    all: Vec<Snapshot>,
     runs: u64,
 }
 
@@ -65,13 +65,13 @@ impl Driver {
             self.deaths += 1;
             assert!(
                 self.deaths < 10_000,
-                "it dies and dies, and nothing comes of it"
+                "it dies again and again without progress"
             );
             self.kit.restart_worker().await.unwrap();
         }
     }
 
-    /// Moves time on to the next moment at which something is due; whether there is one.
+    /// Moves time on to the next due time. `false` if there is none.
     async fn advance(&mut self) -> bool {
         let due = instances(&self.kit).await.into_iter();
         let due = due.filter(|one| !one.status.is_terminal());
@@ -112,7 +112,7 @@ async fn play(program: &Program, seed: u64, trouble: Trouble) -> Played {
         armed: false,
         deaths: 0,
     };
-    let mut dice = Dice::new(seed ^ 0xabcd_ef01);
+    let mut rng = Rng::new(seed ^ 0xabcd_ef01);
     driver
         .kit
         .start(RUN, program.clone())
@@ -121,8 +121,8 @@ async fn play(program: &Program, seed: u64, trouble: Trouble) -> Played {
         .unwrap();
     driver.settle().await;
     for event in 0..EVENTS {
-        happen(&mut driver, &mut dice, event).await;
-        if dice.chance(10) {
+        happen(&mut driver, &mut rng, event).await;
+        if rng.chance(10) {
             check_replays(&driver.kit, &runs).await;
         }
     }
@@ -131,7 +131,7 @@ async fn play(program: &Program, seed: u64, trouble: Trouble) -> Played {
     let diagnosis = driver.kit.doctor().await.unwrap();
     assert_eq!(diagnosis.findings, [], "the doctor finds something");
     let kit = &driver.kit;
-    let all = told(kit, true, |entry| entry.what.kind() != "reclaimed").await;
+    let all = snapshots(kit, true, |entry| entry.what.kind() != "reclaimed").await;
     Played {
         all,
         runs: runs.count(),
@@ -139,16 +139,16 @@ async fn play(program: &Program, seed: u64, trouble: Trouble) -> Played {
 }
 
 /// One thing happens to the root, or time goes on.
-async fn happen(driver: &mut Driver, dice: &mut Dice, event: u32) {
-    let (signal, raise) = (SIGNALS[dice.below(3) as usize], dice.below(3) + 1);
-    match dice.below(25) {
-        // When it has ended, nobody takes it: that is the same in all of them, too.
+async fn happen(driver: &mut Driver, rng: &mut Rng, event: u32) {
+    let (signal, raise) = (SIGNALS[rng.below(3) as usize], rng.below(3) + 1);
+    match rng.below(25) {
+        // When it has ended, it takes nothing: that is the same in all runs, too.
         0..=6 => drop(driver.kit.signal("root", signal, &event).await),
         7..=9 => drop(driver.kit.update("root", RAISE, &raise).accepted().await),
         10 => drop(driver.kit.update("root", RAISE, &101).accepted().await),
-        11 if dice.chance(30) => drop(driver.kit.cancel("root", "enough").await),
+        11 if rng.chance(30) => drop(driver.kit.cancel("root", "enough").await),
         20..=22 => {
-            let time = dice.between(1, 5_000_000);
+            let time = rng.between(1, 5_000_000);
             drop(driver.kit.update("root", SLOW, &time).accepted().await);
         }
         23 => drop(driver.kit.update("root", LATE, &()).accepted().await),
@@ -192,8 +192,8 @@ async fn check_replays(kit: &Kit, runs: &Runs) {
     assert_eq!(runs.count(), before, "a replay ran steps");
 }
 
-/// Runs a program without trouble and with every kind of it, and says what differs.
-async fn compare(seed: u64, program: &Program) -> Result<Vec<Told>, String> {
+/// Runs a program without trouble and with every kind of it, and returns the difference.
+async fn compare(seed: u64, program: &Program) -> Result<Vec<Snapshot>, String> {
     let play = async |trouble| {
         let (program, at) = (program.clone(), format!("{trouble:?}"));
         let played = tokio::spawn(async move { play(&program, seed, trouble).await });
@@ -242,7 +242,7 @@ async fn shrink(seed: u64, mut program: Program) -> Program {
     }
 }
 
-/// Compares what comes of the programs of some seeds; which ones, the environment may say (`ABIDE_SEEDS=400..900`, or one).
+/// Compares the programs of some seeds, which the environment may select (`ABIDE_SEEDS=400..900`, or one).
 async fn compare_all(seeds: Range<u64>) {
     let seeds = match std::env::var("ABIDE_SEEDS") {
         Ok(given) => match given.split_once("..") {
@@ -252,7 +252,7 @@ async fn compare_all(seeds: Range<u64>) {
         Err(_) => seeds,
     };
     for seed in seeds {
-        let program = program(&mut Dice::new(seed), Scope::VIRTUAL);
+        let program = program(&mut Rng::new(seed), Scope::VIRTUAL);
         match compare(seed, &program).await {
             Ok(all) => {
                 let root = &all[0];
@@ -284,7 +284,7 @@ async fn so_does_another() {
     compare_all(SEEDS / 2..SEEDS).await;
 }
 
-// A branch that makes a condition true after it was looked at: nothing else comes that would let it be looked at again.
+// A branch that makes a condition true after it was evaluated: no other input causes it to be evaluated again.
 #[tokio::test]
 async fn a_condition_that_another_branch_makes_true_is_seen_at_once() {
     let step = Op::Step {

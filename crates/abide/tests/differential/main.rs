@@ -10,9 +10,9 @@
 #[path = "../common/mod.rs"]
 mod common;
 
-mod dice;
 mod kit;
 mod plan;
 mod program;
+mod rng;
+mod snapshot;
 mod stores;
-mod told;

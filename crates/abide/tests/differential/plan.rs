@@ -1,8 +1,8 @@
-//! What a random workflow does: a program that is its input.
+//! The operations of a random workflow: a program that is its input.
 
 use serde::{Deserialize, Serialize};
 
-use super::dice::Dice;
+use super::rng::Rng;
 
 /// One thing after the other.
 pub type Program = Vec<Op>;
@@ -43,7 +43,7 @@ pub enum Op {
         delay: u32,
         within: Option<u32>,
     },
-    /// That the level is as high.
+    /// A condition: the level is that high.
     Condition { level: u32, within: Option<u32> },
     /// Raises the level.
     Raise,
@@ -57,13 +57,13 @@ pub enum Op {
     Random,
     /// A unique id.
     Uuid,
-    /// A value that the code comes by itself.
+    /// A value that the code gets by itself.
     SideEffect(u32),
     /// A change of the code.
     Version(u32),
     /// Things that are undone, each, if it fails in the end.
     Saga { does: Program, fails: bool },
-    /// What no workflow may do: it is not the same when the code runs again. Never made up.
+    /// Something that no workflow may do, because it differs when the code runs again. Never generated.
     Undetermined,
     /// The end, and a new beginning.
     Again(Program),
@@ -71,20 +71,20 @@ pub enum Op {
     Fail,
 }
 
-/// How much a workflow may do.
+/// The operations that a workflow may have.
 #[derive(Clone, Copy)]
 pub struct Scope {
-    /// How deep things are nested.
+    /// The maximum depth of nesting.
     depth: u32,
     /// The longest time.
     time: u32,
-    /// Whether something else goes on meanwhile.
+    /// `true` if something else goes on meanwhile.
     beside: bool,
-    /// Whether it is signalled.
+    /// `true` if it is signalled.
     signalled: bool,
-    /// Whether its level is raised.
+    /// `true` if its level is raised.
     level: bool,
-    /// Whether times decide who is first.
+    /// `true` if times decide which branch is first.
     races: bool,
 }
 
@@ -99,7 +99,7 @@ impl Scope {
         races: true,
     };
 
-    /// For a clock that goes on while things are done: nothing that is decided by who is first.
+    /// For a clock that goes on while things are done: without races.
     pub const REAL: Self = Self {
         depth: 2,
         time: 20,
@@ -134,72 +134,72 @@ impl Scope {
 }
 
 /// A random program.
-pub fn program(dice: &mut Dice, scope: Scope) -> Program {
-    let length = dice.between(1, if scope.beside { 3 } else { 5 });
-    let mut program: Program = (0..length).map(|_| op(dice, scope)).collect();
-    if !scope.beside && scope.depth > 1 && dice.chance(8) {
+pub fn program(rng: &mut Rng, scope: Scope) -> Program {
+    let length = rng.between(1, if scope.beside { 3 } else { 5 });
+    let mut program: Program = (0..length).map(|_| op(rng, scope)).collect();
+    if !scope.beside && scope.depth > 1 && rng.chance(8) {
         let level = scope.races;
         let rest = self::program(
-            dice,
+            rng,
             Scope {
                 level,
                 ..scope.deeper()
             },
         );
         program.push(Op::Again(rest));
-    } else if !scope.beside && dice.chance(8) {
+    } else if !scope.beside && rng.chance(8) {
         program.push(Op::Fail);
     }
     program
 }
 
-fn op(dice: &mut Dice, scope: Scope) -> Op {
+fn op(rng: &mut Rng, scope: Scope) -> Op {
     let deep = scope.depth > 0;
     loop {
-        let op = match dice.below(22) {
-            0..=2 => step(dice, scope),
-            3 if !scope.beside => Op::Slow(dice.below(3)),
+        let op = match rng.below(22) {
+            0..=2 => step(rng, scope),
+            3 if !scope.beside => Op::Slow(rng.below(3)),
             4..=6 => Op::Signal {
-                name: dice.below(3),
-                within: within(dice, scope, !scope.signalled),
+                name: rng.below(3),
+                within: within(rng, scope, !scope.signalled),
             },
-            7 => Op::Sleep(time(dice, scope)),
-            8 => Op::SleepUntil(time(dice, scope)),
+            7 => Op::Sleep(time(rng, scope)),
+            8 => Op::SleepUntil(time(rng, scope)),
             9 if scope.races || !scope.beside => Op::Job {
-                input: dice.below(10),
-                delay: time(dice, scope),
-                within: within(dice, scope, false),
+                input: rng.below(10),
+                delay: time(rng, scope),
+                within: within(rng, scope, false),
             },
             10 if scope.races || !scope.beside => {
-                let count = dice.between(0, 3);
+                let count = rng.between(0, 3);
                 Op::Jobs {
-                    delays: (0..count).map(|_| time(dice, scope)).collect(),
-                    at_least: (scope.races && dice.chance(40)).then(|| dice.below(count + 1)),
-                    within: within(dice, scope, false),
+                    delays: (0..count).map(|_| time(rng, scope)).collect(),
+                    at_least: (scope.races && rng.chance(40)).then(|| rng.below(count + 1)),
+                    within: within(rng, scope, false),
                 }
             }
             11 if deep && (scope.races || !scope.beside) => Op::Nested {
-                program: program(dice, scope.nested()),
-                delay: time(dice, scope),
-                within: within(dice, scope, false),
+                program: program(rng, scope.nested()),
+                delay: time(rng, scope),
+                within: within(rng, scope, false),
             },
             12 | 13 if scope.level => Op::Condition {
-                level: dice.between(1, 4),
-                within: within(dice, scope, !scope.signalled),
+                level: rng.between(1, 4),
+                within: within(rng, scope, !scope.signalled),
             },
             14 => Op::Raise,
-            15 if deep => Op::All(branches(dice, scope)),
-            16 | 17 if deep && scope.races => Op::Select(branches(dice, scope)),
-            18 => match dice.below(4) {
+            15 if deep => Op::All(branches(rng, scope)),
+            16 | 17 if deep && scope.races => Op::Select(branches(rng, scope)),
+            18 => match rng.below(4) {
                 0 => Op::Now,
                 1 => Op::Random,
                 2 => Op::Uuid,
-                _ => Op::SideEffect(dice.below(100)),
+                _ => Op::SideEffect(rng.below(100)),
             },
-            19 => Op::Version(dice.below(3)),
+            19 => Op::Version(rng.below(3)),
             20 if deep => Op::Saga {
-                does: program_of_steps(dice, scope),
-                fails: dice.chance(60),
+                does: program_of_steps(rng, scope),
+                fails: rng.chance(60),
             },
             _ => continue,
         };
@@ -207,55 +207,51 @@ fn op(dice: &mut Dice, scope: Scope) -> Op {
     }
 }
 
-fn step(dice: &mut Dice, scope: Scope) -> Op {
-    let fails = if dice.chance(35) {
-        dice.between(1, 3)
-    } else {
-        0
-    };
+fn step(rng: &mut Rng, scope: Scope) -> Op {
+    let fails = if rng.chance(35) { rng.between(1, 3) } else { 0 };
     Op::Step {
-        name: dice.below(10),
+        name: rng.below(10),
         // A time of one's own to be tried at again is another race.
         fails: if scope.races || !scope.beside {
             fails
         } else {
             0
         },
-        tries: dice.between(1, 3),
-        again: time(dice, scope),
+        tries: rng.between(1, 3),
+        again: time(rng, scope),
     }
 }
 
-fn program_of_steps(dice: &mut Dice, scope: Scope) -> Program {
-    let length = dice.between(1, 3);
-    let one = |_| match dice.chance(70) {
-        true => step(dice, scope),
-        false => op(dice, scope.branch()),
+fn program_of_steps(rng: &mut Rng, scope: Scope) -> Program {
+    let length = rng.between(1, 3);
+    let one = |_| match rng.chance(70) {
+        true => step(rng, scope),
+        false => op(rng, scope.branch()),
     };
     (0..length).map(one).collect()
 }
 
-fn branches(dice: &mut Dice, scope: Scope) -> Vec<Program> {
-    let count = dice.between(1, 3);
-    (0..count).map(|_| program(dice, scope.branch())).collect()
+fn branches(rng: &mut Rng, scope: Scope) -> Vec<Program> {
+    let count = rng.between(1, 3);
+    (0..count).map(|_| program(rng, scope.branch())).collect()
 }
 
-fn time(dice: &mut Dice, scope: Scope) -> u32 {
-    dice.between(1, scope.time)
+fn time(rng: &mut Rng, scope: Scope) -> u32 {
+    rng.between(1, scope.time)
 }
 
 /// A time limit: one of a race, but where nothing else ends the wait.
-fn within(dice: &mut Dice, scope: Scope, always: bool) -> Option<u32> {
-    (always || scope.races && dice.chance(40)).then(|| time(dice, scope))
+fn within(rng: &mut Rng, scope: Scope, always: bool) -> Option<u32> {
+    (always || scope.races && rng.chance(40)).then(|| time(rng, scope))
 }
 
 /// Programs that do a little less.
 pub fn smaller(program: &Program) -> Vec<Program> {
     let mut all = Vec::new();
-    for (place, op) in program.iter().enumerate() {
+    for (index, op) in program.iter().enumerate() {
         let mut put = |instead: Vec<Op>| {
             let mut less = program.clone();
-            less.splice(place..=place, instead);
+            less.splice(index..=index, instead);
             all.push(less);
         };
         put(Vec::new());

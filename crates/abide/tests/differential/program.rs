@@ -1,4 +1,4 @@
-//! The one workflow that does whatever its input says.
+//! The workflow that runs the program that is its input.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -15,7 +15,7 @@ pub const SIGNALS: [Signal<u32>; 3] = [Signal::new("a"), Signal::new("b"), Signa
 pub const RAISE: Update<u32, u32> = Update::new("raise");
 /// Raises the level by one, after a step and so much time; what is divisible by 7 fails then.
 pub const SLOW: Update<u32, u32> = Update::new("slow");
-/// Tells the level, when the first thing is done.
+/// Returns the level, when the first operation is done.
 pub const LATE: Update<(), u32> = Update::new("late");
 pub const RUN: Flow<Program, Value> = Flow::new("random")
     .messages(|| {
@@ -34,7 +34,7 @@ pub async fn job(input: u32) -> Result<u32, BoxError> {
     Ok(input * 10)
 }
 
-/// How often the code of steps ran, and how often a workflow's code was begun.
+/// The number of times that code of steps ran, and that a workflow's code was begun.
 #[derive(Clone, Default)]
 pub struct Runs(Arc<AtomicU64>, Arc<AtomicU64>);
 
@@ -81,11 +81,11 @@ pub fn code(runs: &Runs) -> impl WorkflowCode<Program, Value> + Clone {
             });
             let actor = Actor { wf, level, runs };
             let (first, rest) = program.split_at(program.len().min(1));
-            let mut told = actor.play(first).await?;
+            let mut results = actor.play(first).await?;
             let level = actor.level.clone();
             actor.wf.on_update(LATE, move |()| Ok(level.get()));
-            told.extend(actor.play(rest).await?);
-            Ok(json!({"told": told, "level": actor.level.get()}))
+            results.extend(actor.play(rest).await?);
+            Ok(json!({"results": results, "level": actor.level.get()}))
         }
     }
 }
@@ -97,18 +97,18 @@ struct Actor {
     runs: Runs,
 }
 
-type Told = Result<Vec<Value>, BoxError>;
+type Results = Result<Vec<Value>, BoxError>;
 
 impl Actor {
-    /// Does one thing after the other, and tells what each came to. What fails is told as well, and does no harm; but a
-    /// cancellation is the end.
-    fn play<'a>(&'a self, program: &'a [Op]) -> BoxFuture<'a, Told> {
+    /// Runs one operation after the other, and returns their results. An error is a result as well, and does no harm; but a
+    /// cancellation ends the program.
+    fn play<'a>(&'a self, program: &'a [Op]) -> BoxFuture<'a, Results> {
         Box::pin(async move {
-            let mut told = Vec::new();
+            let mut results = Vec::new();
             for op in program {
-                told.push(self.act(op).await?);
+                results.push(self.act(op).await?);
             }
-            Ok(told)
+            Ok(results)
         })
     }
 
@@ -129,7 +129,7 @@ impl Actor {
                     Ok(name * 10 + attempt.number())
                 });
                 let retry = Retry::every(millis(*again)).attempts(*tries);
-                told(step.retry(retry).await)?
+                result_of(step.retry(retry).await)?
             }
             Op::Slow(yields) => {
                 let step = wf.step("slow", || async move {
@@ -138,17 +138,17 @@ impl Actor {
                     }
                     Ok::<_, BoxError>(*yields)
                 });
-                told(step.await)?
+                result_of(step.await)?
             }
             Op::Signal { name, within } => {
                 let wait = wf.signal(SIGNALS[*name as usize]);
                 match within {
-                    Some(time) => told(wait.timeout(millis(*time)).await)?,
-                    None => told(wait.await)?,
+                    Some(time) => result_of(wait.timeout(millis(*time)).await)?,
+                    None => result_of(wait.await)?,
                 }
             }
-            Op::Sleep(time) => told(wf.sleep(millis(*time)).await)?,
-            Op::SleepUntil(time) => told(wf.sleep_until(wf.now() + millis(*time)).await)?,
+            Op::Sleep(time) => result_of(wf.sleep(millis(*time)).await)?,
+            Op::SleepUntil(time) => result_of(wf.sleep_until(wf.now() + millis(*time)).await)?,
             Op::Job {
                 input,
                 delay,
@@ -156,8 +156,8 @@ impl Actor {
             } => {
                 let child = wf.child(new_start(JOB, *input).delay(millis(*delay)));
                 match within {
-                    Some(time) => told(child.timeout(millis(*time)).await)?,
-                    None => told(child.await)?,
+                    Some(time) => result_of(child.timeout(millis(*time)).await)?,
+                    None => result_of(child.await)?,
                 }
             }
             Op::Jobs {
@@ -173,12 +173,12 @@ impl Actor {
                 }
                 match within {
                     Some(time) => match children.timeout(millis(*time)).await {
-                        Ok(Some(ended)) => all_told(ended)?,
-                        other => told(other.map(|_| "in vain"))?,
+                        Ok(Some(ended)) => all_results(ended)?,
+                        other => result_of(other.map(|_| "in vain"))?,
                     },
                     None => match children.await {
-                        Ok(ended) => all_told(ended)?,
-                        other => told(other.map(|_| ()))?,
+                        Ok(ended) => all_results(ended)?,
+                        other => result_of(other.map(|_| ()))?,
                     },
                 }
             }
@@ -189,15 +189,15 @@ impl Actor {
             } => {
                 let child = wf.child(new_start(RUN, program.clone()).delay(millis(*delay)));
                 match within {
-                    Some(time) => told(child.timeout(millis(*time)).await)?,
-                    None => told(child.await)?,
+                    Some(time) => result_of(child.timeout(millis(*time)).await)?,
+                    None => result_of(child.await)?,
                 }
             }
             Op::Condition { level, within } => {
                 let wait = wf.condition("level", || self.level.get() >= *level);
                 match within {
-                    Some(time) => told(wait.timeout(millis(*time)).await)?,
-                    None => told(wait.await)?,
+                    Some(time) => result_of(wait.timeout(millis(*time)).await)?,
+                    None => result_of(wait.await)?,
                 }
             }
             Op::Raise => {
@@ -211,8 +211,8 @@ impl Actor {
             }
             Op::Select(branches) => {
                 let branches = branches.iter().map(|branch| self.play(branch));
-                let (place, first) = wf.select(branches.collect::<Vec<_>>()).await;
-                json!([place, first?])
+                let (position, first) = wf.select(branches.collect::<Vec<_>>()).await;
+                json!([position, first?])
             }
             Op::Now => {
                 wf.now();
@@ -228,25 +228,25 @@ impl Actor {
             Op::Saga { does, fails } => {
                 let undone = Arc::new(Mutex::new(Vec::new()));
                 let saga = wf.saga(async |saga: Saga| {
-                    let mut told = Vec::new();
-                    for (op, place) in does.iter().zip(0_u32..) {
-                        told.push(Box::pin(self.act(op)).await?);
+                    let mut results = Vec::new();
+                    for (op, position) in does.iter().zip(0_u32..) {
+                        results.push(Box::pin(self.act(op)).await?);
                         let (runs, undone) = (self.runs.clone(), undone.clone());
-                        saga.undo(format!("undo {place}"), move || {
+                        saga.undo(format!("undo {position}"), move || {
                             runs.0.fetch_add(1, Ordering::SeqCst);
-                            undone.lock().unwrap().push(place);
+                            undone.lock().unwrap().push(position);
                             async { Ok::<_, BoxError>(()) }
                         });
                     }
                     match fails {
                         true => Err("the saga fails".into()),
-                        false => Ok(told),
+                        false => Ok(results),
                     }
                 });
                 match saga.await {
                     Err(error) if wf.cancelled().is_some() => return Err(error),
                     Err(error) => json!(error.to_string()),
-                    Ok(told) => json!(told),
+                    Ok(results) => json!(results),
                 }
             }
             Op::Undetermined => json!(self.runs.1.load(Ordering::SeqCst)),
@@ -256,8 +256,8 @@ impl Actor {
     }
 }
 
-/// What an operation came to; a cancellation is passed on.
-fn told<T: serde::Serialize>(came_to: Result<T, OperationError>) -> Result<Value, BoxError> {
+/// Returns the result of an operation. A cancellation is passed on.
+fn result_of<T: serde::Serialize>(came_to: Result<T, OperationError>) -> Result<Value, BoxError> {
     match came_to {
         Ok(value) => Ok(json!(value)),
         Err(error) if error.is_cancelled() => Err(error.into()),
@@ -268,8 +268,10 @@ fn told<T: serde::Serialize>(came_to: Result<T, OperationError>) -> Result<Value
     }
 }
 
-fn all_told<T: serde::Serialize>(ended: Vec<Result<T, OperationError>>) -> Result<Value, BoxError> {
-    let ended: Result<Vec<Value>, BoxError> = ended.into_iter().map(told).collect();
+fn all_results<T: serde::Serialize>(
+    ended: Vec<Result<T, OperationError>>,
+) -> Result<Value, BoxError> {
+    let ended: Result<Vec<Value>, BoxError> = ended.into_iter().map(result_of).collect();
     Ok(json!(ended?))
 }
 

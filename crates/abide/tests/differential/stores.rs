@@ -1,5 +1,5 @@
-//! On databases, with the real clock, and engines that die whenever it pleases them. What is decided by who is first is
-//! left out, and so is the order in which branches came to their ends: all else is the same.
+//! On databases, with the real clock, and engines that die at random moments. Outcomes of races are left out, and so is the
+//! order in which branches ended: everything else is the same.
 
 use std::time::{Duration, Instant};
 
@@ -7,18 +7,18 @@ use abide::*;
 use serde_json::Value;
 
 use super::common::Lab;
-use super::dice::Dice;
 use super::plan::{Program, Scope, program};
 use super::program::{JOB, RAISE, RUN, Runs, SIGNALS, code, job};
-use super::told::{Told, told};
+use super::rng::Rng;
+use super::snapshot::{Snapshot, snapshots};
 
-/// How many workflows are made up; all of them run at once.
+/// The number of random workflows. All of them run at once.
 const SEEDS: u64 = 30;
-/// How long all of them may take, on however busy a machine.
+/// The maximum time for all of them, on however busy a machine.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How often an engine dies at most, before one may live.
+/// The maximum number of engines that die, before one may live.
 const LIVES: u32 = 25;
-/// How many signals of each name everybody has: more than any of them takes.
+/// The number of signals of each name for each workflow: more than any of them takes.
 const SENT: u32 = 12;
 
 fn equipped(engine: EngineBuilder) -> EngineBuilder {
@@ -28,10 +28,10 @@ fn equipped(engine: EngineBuilder) -> EngineBuilder {
         .job(JOB, job)
 }
 
-/// Starts all, with all that they may wait for; nothing runs yet.
+/// Starts all, with everything that they may wait for. Nothing runs yet.
 async fn started(lab: &Lab) {
     for seed in 0..SEEDS {
-        let program: Program = program(&mut Dice::new(seed), Scope::REAL);
+        let program: Program = program(&mut Rng::new(seed), Scope::REAL);
         let run = lab.start(RUN, program).key(format!("seed {seed}"));
         let run = run.await.unwrap();
         for _ in 0..4 {
@@ -46,9 +46,9 @@ async fn started(lab: &Lab) {
     }
 }
 
-/// Those that have not ended.
+/// The instances that have not ended.
 async fn open(lab: &Lab) -> Vec<Instance> {
-    let mut all = super::told::instances(lab).await;
+    let mut all = super::snapshot::instances(lab).await;
     all.retain(|instance| !instance.status.is_terminal());
     all
 }
@@ -59,24 +59,24 @@ async fn until_all_have_ended(lab: &Lab) {
         let open = open(lab).await;
         let Some(one) = open.first() else { return };
         if Instant::now() > deadline {
-            let looked = lab.describe(one.id).await.unwrap();
+            let view = lab.describe(one.id).await.unwrap();
             let history = lab.kinds(one.id).await;
-            panic!("{} do not end; {history:?} {looked:#?}", open.len());
+            panic!("{} do not end; {history:?} {view:#?}", open.len());
         }
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
 
-/// What all of them came to.
-async fn outcome(lab: &Lab) -> Vec<Told> {
+/// The results of all of them.
+async fn outcome(lab: &Lab) -> Vec<Snapshot> {
     let matters = ["operation_completed", "operation_retried", "done", "failed"];
-    let mut all = told(lab, false, |entry| matters.contains(&entry.what.kind())).await;
-    for told in &mut all {
-        for event in &mut told.history {
+    let mut all = snapshots(lab, false, |entry| matters.contains(&entry.what.kind())).await;
+    for snapshot in &mut all {
+        for event in &mut snapshot.history {
             let mut value: Value = serde_json::from_str(event).unwrap();
             let data = &mut value["data"];
             if let Some(fields) = data.as_object_mut() {
-                // The numbers depend on who was first, and so does what an update sees.
+                // The numbers depend on the order of the branches, and so does the state that an update sees.
                 fields.remove("operation");
                 fields.remove("message");
                 if fields.get("operation_kind") == Some(&Value::from("update")) {
@@ -86,13 +86,13 @@ async fn outcome(lab: &Lab) -> Vec<Told> {
             forget_ids(data);
             *event = value.to_string();
         }
-        told.history.sort_unstable();
+        snapshot.history.sort_unstable();
     }
-    all.sort_by_key(|told| format!("{told:?}"));
+    all.sort_by_key(|snapshot| format!("{snapshot:?}"));
     all
 }
 
-/// A child's end is told with its id.
+/// Removes ids: the end of a child is recorded with its id.
 fn forget_ids(value: &mut Value) {
     match value {
         Value::Object(fields) => {
@@ -111,11 +111,11 @@ async fn compare(without: Lab, with: Lab) {
     engine.shutdown().await;
 
     started(&with).await;
-    let mut dice = Dice::new(1);
+    let mut rng = Rng::new(1);
     let mut deaths = 0;
     while deaths < LIVES && !open(&with).await.is_empty() {
-        let engine = with.doomed(equipped).await;
-        tokio::time::sleep(Duration::from_millis(dice.between(1, 25).into())).await;
+        let engine = with.killable(equipped).await;
+        tokio::time::sleep(Duration::from_millis(rng.between(1, 25).into())).await;
         engine.die().await;
         deaths += 1;
     }
@@ -131,7 +131,7 @@ async fn compare(without: Lab, with: Lab) {
     }
     for lab in [without, with] {
         assert_eq!(lab.doctor().await.unwrap().findings, []);
-        // What must not be is looked for as well.
+        // Checks the invariants as well.
         lab.check(async |_| {}).await;
     }
 }

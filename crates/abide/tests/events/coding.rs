@@ -54,7 +54,7 @@ on_every_store! {
 }
 
 on_every_store! {
-    async fn code_is_told_at_the_wait_that_there_is_no_room_for(lab: Lab) {
+    async fn a_wait_over_the_limit_of_waiters_fails_in_the_code(lab: Lab) {
         // rule 14.7
         let limits = Limits { waiters_per_type: 1, ..Limits::default() };
         let lab = lab.opened(Abide::options().limits(limits)).await;
@@ -72,10 +72,10 @@ on_every_store! {
             for (run, n) in [(&first, 1), (&second, 2)] {
                 lab.signal(run.id(), GO, &n).await.unwrap();
             }
-            let told = lab.came_to(&second).await;
-            let why = told[0]["Err"].as_str().unwrap();
-            assert!(why.contains("2 waits for events of type \"tick\" are over the limit waiters_per_type of 1"), "{told}");
-            assert_eq!(told[1], json!(2));
+            let result = lab.came_to(&second).await;
+            let why = result[0]["Err"].as_str().unwrap();
+            assert!(why.contains("2 waits for events of type \"tick\" are over the limit waiters_per_type of 1"), "{result}");
+            assert_eq!(result[1], json!(2));
             // Its code may be busy with the signal just now: then the event comes to it at the end of its turn.
             lab.publish("tick", &json!({"n": 1})).await.unwrap();
             assert_eq!(lab.came_to(&first).await, json!([{"Ok": {"n": 1}}, 1]));
@@ -153,7 +153,7 @@ on_every_store! {
 }
 
 on_every_store! {
-    async fn an_event_for_a_branch_that_nobody_waits_for_any_more_is_nobodys(lab: Lab) {
+    async fn an_event_for_a_branch_that_is_no_longer_awaited_is_discarded(lab: Lab) {
         // rules 14.1, 14.5 and 12.1
         for kept in [100, 0] {
             let code = |wf: Workflow, _: Value| async move {
@@ -186,7 +186,7 @@ on_every_store! {
 on_every_store! {
     async fn an_update_while_it_waits_takes_nothing_from_the_wait(lab: Lab) {
         // rules 14.5, 14.7 and 9.2
-        const ASKED: Flow<Value, Value> = Flow::new("asked").messages(|| Messages::new().update(SET));
+        const UPDATED: Flow<Value, Value> = Flow::new("updated").messages(|| Messages::new().update(SET));
         for kept in [100, 0] {
             let code = |wf: Workflow, _: Value| async move {
                 let state = wf.state(0);
@@ -194,8 +194,8 @@ on_every_store! {
                 let event: Option<Value> = wf.event(tick(1)).timeout(hours(1)).await?;
                 Ok(json!([event, state.get()]))
             };
-            let engine = lab.engine().workflows_kept(kept).workflow(ASKED, code).start().await.unwrap();
-            let run = lab.start(ASKED, json!(null)).await.unwrap();
+            let engine = lab.engine().workflows_kept(kept).workflow(UPDATED, code).start().await.unwrap();
+            let run = lab.start(UPDATED, json!(null)).await.unwrap();
             until_standing(&lab, 1).await;
             let filter = WaiterFilter { instance: Some(run.id()), ..Default::default() };
             let before = lab.event_waits(&filter, None, 9).await.unwrap().items;
@@ -240,10 +240,10 @@ on_every_store! {
             let three: Option<Value> = wf.event(tick(3)).timeout(millis(300)).await?;
             Ok(json!([one, two, three]))
         };
-        let doomed = lab.doomed(move |engine| engine.workflow(RUN, code)).await;
+        let killable = lab.killable(move |engine| engine.workflow(RUN, code)).await;
         let run = lab.start(RUN, json!(null)).await.unwrap();
         until_standing(&lab, 1).await;
-        doomed.die().await;
+        killable.die().await;
         assert_eq!(matched(&lab, &json!({"n": 1})).await, 1);
         let engine = lab.again().await.engine().poll(hours(1)).workflow(RUN, code).start().await.unwrap();
         assert_eq!(lab.came_to(&run).await, json!([{"n": 1}, {"n": 1}, null]));

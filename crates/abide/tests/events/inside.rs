@@ -41,7 +41,7 @@ async fn with_the_callers_rows_or_not_at_all_on_sqlite() {
         let publish = lab.publish("tick", &json!({"n": 1})).event_id("e");
         let published = publish.within(&transaction).unwrap();
         assert_eq!((published.matched, published.duplicate), (1, false));
-        assert_eq!(count(&lab).await, 0, "nobody sees it before");
+        assert_eq!(count(&lab).await, 0, "it is not visible before");
         if commits {
             transaction.commit().unwrap();
         } else {
@@ -71,7 +71,7 @@ async fn with_the_callers_rows_or_not_at_all_on_postgres() {
         let publish = lab.publish("tick", &json!({"n": 1})).event_id("e");
         let published = publish.within(&transaction).await.unwrap();
         assert_eq!((published.matched, published.duplicate), (1, false));
-        assert_eq!(count(&lab).await, 0, "nobody sees it before");
+        assert_eq!(count(&lab).await, 0, "it is not visible before");
         if commits {
             transaction.commit().await.unwrap();
         } else {

@@ -1,4 +1,4 @@
-//! Events: published once, and in the inbox of everyone who waits for just that.
+//! Events: published once, and delivered to the inbox of every instance that waits for them.
 
 #![allow(
     clippy::unwrap_used,

@@ -11,7 +11,7 @@ use crate::common::{At, Lab, Script, eventually, soon};
 
 const PAID: Signal<u32> = Signal::new("paid");
 
-/// Waits for the tick whose `n` is its state, for an hour; ends with what it said.
+/// Waits for the tick whose `n` is its state, for an hour; ends with its payload.
 fn waits() -> Script {
     Script::new(|at, ctx| match at {
         At::One => {
@@ -22,7 +22,7 @@ fn waits() -> Script {
     })
 }
 
-/// How many waiters stand.
+/// The number of registered waiters.
 pub async fn standing(lab: &Abide) -> usize {
     lab.event_waits(&WaiterFilter::default(), None, 5_000)
         .await
@@ -31,7 +31,7 @@ pub async fn standing(lab: &Abide) -> usize {
         .len()
 }
 
-/// Until that many stand.
+/// Waits until that many are registered.
 pub async fn until_standing(lab: &Abide, count: usize) {
     eventually(&format!("{count} waiters"), async || {
         standing(lab).await == count
@@ -72,7 +72,7 @@ on_every_store! {
 }
 
 on_every_store! {
-    async fn all_who_wait_for_it_get_it_and_the_conditions_are_a_conjunction(lab: Lab) {
+    async fn all_waiters_get_it_and_the_conditions_are_a_conjunction(lab: Lab) {
         // rules 14.1 and 14.2
         let engine = lab.engine().machine(Script::new(|at, ctx| match at {
             At::One => {
@@ -161,7 +161,7 @@ on_every_store! {
 }
 
 on_every_store! {
-    async fn a_wait_looks_back_for_the_newest_only_when_told_to(lab: Lab) {
+    async fn a_wait_looks_back_for_the_newest_only_when_it_has_a_lookback(lab: Lab) {
         // rule 14.6
         let engine = lab.engine().machine(Script::new(|at, ctx| match at {
             At::One => {
@@ -245,7 +245,7 @@ on_every_store! {
 }
 
 on_every_store! {
-    async fn nobody_can_send_a_signal_that_looks_like_an_event(lab: Lab) {
+    async fn a_signal_that_looks_like_an_event_cannot_be_sent(lab: Lab) {
         // rule 14.1
         let engine = lab.engine().machine(waits()).start().await.unwrap();
         let run = lab.start(Script::any(), json!(1)).await.unwrap();
@@ -351,14 +351,14 @@ on_every_store! {
             }
             _ => done(json!([ctx.event::<Value>()?, ctx.timed_out()])),
         });
-        let doomed = lab.doomed(move |engine| engine.machine(script())).await;
+        let killable = lab.killable(move |engine| engine.machine(script())).await;
         let long = lab.start(Script::any(), json!("long")).await.unwrap();
         let other = lab.start(Script::any(), json!("other")).await.unwrap();
         let short = lab.start(Script::any(), json!("short")).await.unwrap();
         until_standing(&lab, 3).await;
         let due = lab.now(short.id()).await.due_at.unwrap();
-        doomed.die().await;
-        // Nobody runs now.
+        killable.die().await;
+        // No engine runs now.
         assert_eq!(matched(&lab, "tick", &json!({"n": "long"})).await, 1);
         let again = lab.again().await;
         let engine = again.engine().poll(hours(1)).machine(script()).start().await.unwrap();

@@ -1,4 +1,4 @@
-//! Who waits for what.
+//! Lists of waits.
 
 use abide::{Abide, Event, Flow, Limits, Status, WaitKind, WaitsFilter, Workflow, done, eq, hours};
 use serde_json::{Value, json};
@@ -49,7 +49,7 @@ on_every_store! {
             assert_eq!(lab.waits(&of_both, None, 9).await.unwrap().items.len(), count, "{prefix:?}");
         }
         for limit in [0, 1] {
-            // A page of none said that it was the last.
+            // The bug: an empty page was marked as the last.
             let first = lab.waits(&WaitsFilter::default(), None, limit).await.unwrap();
             assert_eq!((first.items.len(), first.next), (2, Some(ids[2])), "{limit}");
         }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::steps::{children, step};
 use crate::common::{Gate, Lab, Log, eventually};
 
-/// A task as a machine: it notes who it is at each attempt, and fails as often as its input says.
+/// A task as a machine: it notes its id and token at each attempt, and fails as often as its input requires.
 #[derive(Clone, Default)]
 struct Flaky {
     seen: Log<(InstanceId, u32, String)>,
@@ -49,7 +49,7 @@ async fn task(lab: &Lab, run: InstanceId) -> abide::Instance {
     children.remove(0)
 }
 
-/// Lets that much time pass, of which nobody is told.
+/// Lets that much time pass, without any notification.
 async fn pass(time: Duration) {
     let begun = Instant::now();
     eventually("time to pass", async || begun.elapsed() > time).await;
@@ -90,7 +90,7 @@ on_every_store! {
 
 on_every_store! {
     async fn an_outage_of_workers_that_is_longer_than_the_timeout_fails_nothing(lab: Lab) {
-        // rules 5.4 and 15.3. The story: a task was given ten seconds, its workers were deployed anew for a minute, and
+        // rules 5.4 and 15.3. The bug: a task was given ten seconds, its workers were deployed anew for a minute, and
         // the run had failed for good when they were back.
         let graph = Graph::builder("outage").task("work").timeout(millis(40)).build().unwrap();
         let engine = lab.engine().graph(&graph).start().await.unwrap();
@@ -144,12 +144,12 @@ on_every_store! {
         let engine = lab.engine().graph(&graph).start().await.unwrap();
         let run = lab.start(graph.clone(), json!(null)).await.unwrap();
         let error = lab.failed_of(&run).await;
-        let told = "task \"none\" did not end within 80 ms: it was waiting in queue \"docks\" for a worker, attempt 1";
-        assert!(error.contains(told), "{error}");
+        let expected = "task \"none\" did not end within 80 ms: it was waiting in queue \"docks\" for a worker, attempt 1";
+        assert!(error.contains(expected), "{error}");
         let child = task(&lab, run.id()).await;
         assert_eq!((child.status, child.attempt), (Status::Cancelled, 0));
         let shown = step(&lab, run.id(), "s").await;
-        assert!(shown["status"] == "failed" && shown["error"].as_str().unwrap().contains(told), "{shown}");
+        assert!(shown["status"] == "failed" && shown["error"].as_str().unwrap().contains(expected), "{shown}");
         assert_eq!(step(&lab, run.id(), "after").await["status"], json!("cancelled"));
         engine.shutdown().await;
     }
@@ -180,8 +180,8 @@ on_every_store! {
         let engine = lab.engine().graph(&graph).machine(Flaky::default()).start().await.unwrap();
         let run = lab.start(graph.clone(), json!(9)).await.unwrap();
         let error = lab.failed_of(&run).await;
-        let told = "did not end within 300 ms: it was waiting to be tried again, attempt 2; the last attempt failed: no luck";
-        assert!(error.contains(told), "{error}");
+        let expected = "did not end within 300 ms: it was waiting to be tried again, attempt 2; the last attempt failed: no luck";
+        assert!(error.contains(expected), "{error}");
         let child = task(&lab, run.id()).await;
         assert_eq!((child.status, child.attempt), (Status::Cancelled, 1));
         engine.shutdown().await;
@@ -189,7 +189,7 @@ on_every_store! {
 }
 
 on_every_store! {
-    async fn a_task_that_ended_while_nobody_advanced_its_run_has_ended(lab: Lab) {
+    async fn a_task_that_ended_while_no_worker_advanced_its_run_has_ended(lab: Lab) {
         // rule 15.3: its schedule timeout passes while it is there to be read.
         let graph = Graph::builder("away").task("quick").schedule_timeout(millis(250)).task_named("bad", "bad").build().unwrap();
         let engine = lab.engine().graph(&graph).start().await.unwrap();
@@ -217,12 +217,12 @@ on_every_store! {
                 engine.name(name).lease(millis(900)).workflows_kept(kept).graph(&graph).machine(machine)
             }
         };
-        let doomed = lab.doomed(build("one", 100)).await;
+        let killable = lab.killable(build("one", 100)).await;
         let run = lab.start(graph.clone(), json!(2)).await.unwrap();
         eventually("the first attempt to have failed", async || {
             children(&lab, run.id()).await.first().is_some_and(|child| child.status == Status::Scheduled)
         }).await;
-        doomed.die().await;
+        killable.die().await;
         let engine = build("two", 0)(lab.again().await.engine()).start().await.unwrap();
         assert_eq!(lab.came_to(&run).await, json!({"flaky": 2}));
         let child = task(&lab, run.id()).await;
@@ -239,7 +239,7 @@ on_every_store! {
         let engine = lab.engine().graph(&graph).start().await.unwrap();
         let gate = Gate::closed();
         let at_gate = gate.clone();
-        let doomed = lab.doomed(move |engine| {
+        let killable = lab.killable(move |engine| {
             engine.name("dying").lease(millis(900)).task("work", move |_: Value| {
                 let gate = at_gate.clone();
                 async move { gate.pass().await; Ok(json!("never")) }
@@ -247,7 +247,7 @@ on_every_store! {
         }).await;
         let run = lab.start(graph.clone(), json!(1)).await.unwrap();
         gate.reached_by(1).await;
-        doomed.die().await;
+        killable.die().await;
         let worker = lab.again().await.engine().name("next").task("work", |n: Value| async move { Ok(n) }).start().await.unwrap();
         assert_eq!(lab.came_to(&run).await, json!({"work": 1}));
         assert_eq!(task(&lab, run.id()).await.attempt, 1);

@@ -102,7 +102,7 @@ fn the_builder_tells_all_that_is_wrong_at_once() {
         .retry(1, millis(1))
         .build()
         .unwrap_err();
-    let told = bad.to_string();
+    let text = bad.to_string();
     for part in [
         "after is about the step before it",
         "timeout_ms must be positive",
@@ -112,7 +112,7 @@ fn the_builder_tells_all_that_is_wrong_at_once() {
         "wait_for_event.timeout_ms must be positive",
         "retry is for tasks",
     ] {
-        assert!(told.contains(part), "{part}: {told}");
+        assert!(text.contains(part), "{part}: {text}");
     }
     assert!(
         bad.problems
@@ -146,7 +146,7 @@ fn what_cannot_be_read_hides_nothing_else_that_is_wrong() {
         {"name": "h", "task": "x", "after": ["a", "step 7"]},
     ]});
     let bad = Graph::from_json(&wrong.to_string(), &[]).unwrap_err();
-    let told = |step: Option<&str>, part: &str| {
+    let reported = |step: Option<&str>, part: &str| {
         let of = bad
             .problems
             .iter()
@@ -156,25 +156,25 @@ fn what_cannot_be_read_hides_nothing_else_that_is_wrong() {
             "{step:?} {part}: {bad}"
         );
     };
-    told(None, "unknown field `colour`");
-    told(Some("a"), "`task` is 7: expected a string");
-    told(
+    reported(None, "unknown field `colour`");
+    reported(Some("a"), "`task` is 7: expected a string");
+    reported(
         Some("a"),
         "`timeout_ms` is \"soon\": expected a whole number",
     );
-    told(Some("a"), "retry.max_attempts counts the first attempt");
-    told(Some("a"), "after \"gone\"");
-    told(Some("b"), "unknown field `tsak`");
-    told(Some("b"), "it is empty");
-    told(Some("c"), "`wait_for_event.match.op` is \"like\"");
-    told(Some("c"), "`skip_if.field` is missing");
-    told(Some("d"), "`after` is \"c\": expected a list");
-    told(Some("d"), "sleep.duration_ms must be positive");
-    told(None, "step 5: it has no name");
-    told(Some("e"), "its graph: step \"f\": unknown field `tsak`");
-    told(Some("e"), "its graph: step \"f\": it is nothing");
-    told(Some("e"), "its graph: step \"g\": its task has no name");
-    told(None, "step 7: it is 17: expected an object");
+    reported(Some("a"), "retry.max_attempts counts the first attempt");
+    reported(Some("a"), "after \"gone\"");
+    reported(Some("b"), "unknown field `tsak`");
+    reported(Some("b"), "it is empty");
+    reported(Some("c"), "`wait_for_event.match.op` is \"like\"");
+    reported(Some("c"), "`skip_if.field` is missing");
+    reported(Some("d"), "`after` is \"c\": expected a list");
+    reported(Some("d"), "sleep.duration_ms must be positive");
+    reported(None, "step 5: it has no name");
+    reported(Some("e"), "its graph: step \"f\": unknown field `tsak`");
+    reported(Some("e"), "its graph: step \"f\": it is nothing");
+    reported(Some("e"), "its graph: step \"g\": its task has no name");
+    reported(None, "step 7: it is 17: expected an object");
     let of = |step: &str| {
         bad.problems
             .iter()
@@ -291,7 +291,7 @@ fn it_is_drawn_with_every_name_as_it_is() {
     }
 }
 
-/// Whether every tag that is opened is closed, in order, and nothing stands bare that must not.
+/// Asserts that every open tag is closed, in order, and that all text is escaped.
 fn well_formed(svg: &str) {
     let mut open = Vec::new();
     let mut rest = svg;

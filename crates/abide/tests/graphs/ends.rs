@@ -1,5 +1,5 @@
-//! What the state of a run shows when the run ends without its code (rule 15.4): steps that were not over stayed `pending`
-//! or `running` for ever.
+//! The state of a run that ends without its code (rule 15.4). The bug: steps that were not over stayed `pending` or
+//! `running` for ever.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ async fn echo(value: Value) -> Result<Value, BoxError> {
     Ok(value)
 }
 
-/// The status of each step, by name, as a look at the instance and a list show it.
+/// The status of each step, by name, as the instance and a list show it.
 async fn statuses(lab: &Lab, id: InstanceId) -> Value {
     let steps = |state: &abide::Json| -> Value {
         let state: Value = state.to().unwrap();
@@ -24,11 +24,11 @@ async fn statuses(lab: &Lab, id: InstanceId) -> Value {
             .map(|(name, step)| (name.clone(), step["status"].clone()))
             .collect()
     };
-    let looked = steps(&lab.now(id).await.state);
+    let shown = steps(&lab.now(id).await.state);
     let all = lab.list(&Filter::default(), None, 100).await.unwrap();
     let listed = all.items.iter().find(|one| one.id == id).unwrap();
-    assert_eq!(steps(&listed.state), looked);
-    looked
+    assert_eq!(steps(&listed.state), shown);
+    shown
 }
 
 on_every_store! {

@@ -18,6 +18,6 @@ mod building;
 mod ends;
 mod keeping;
 mod old_runs;
+mod recorded;
 mod running;
 mod steps;
-mod told;

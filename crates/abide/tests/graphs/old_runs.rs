@@ -81,7 +81,7 @@ fn child_of(task: &str) -> Signature {
     Signature::named(OperationKind::Child, name(task))
 }
 
-fn brood(operation: u32, task: &str, input: &Value) -> ChildStarts {
+fn child_starts(operation: u32, task: &str, input: &Value) -> ChildStarts {
     let start = Start {
         kind: Some(Kind::Machine),
         version: Some(1),
@@ -107,7 +107,7 @@ fn parked(operations: Vec<Operation>, children: Vec<ChildStarts>, park: Park) ->
     }
 }
 
-/// How the tasks of a run ended, in the order of their starts, each with its attempt.
+/// The ends of the tasks of a run, in the order of their starts, each with its attempt.
 async fn ends(lab: &Lab, run: InstanceId) -> Vec<(&'static str, u32)> {
     let all = children(lab, run).await;
     all.iter()
@@ -121,7 +121,7 @@ on_every_store! {
         let graph = Graph::builder("old").task("flaky").retry(3, millis(1)).task("after").after("flaky").retry(2, millis(1)).build().unwrap();
         let run = lab.start(graph.clone(), json!(5)).await.unwrap();
         let store = lab.store().await;
-        let begun = parked(vec![opened(1, child_of("task/flaky"), None)], vec![brood(1, "task/flaky", &json!(5))],
+        let begun = parked(vec![opened(1, child_of("task/flaky"), None)], vec![child_starts(1, "task/flaky", &json!(5))],
             Park { operation: 1, ..Park::default() });
         turn(&store, &graph, begun).await;
         let tries = Log::new();
@@ -142,7 +142,7 @@ on_every_store! {
         let run = lab.start(graph.clone(), json!(5)).await.unwrap();
         let store = lab.store().await;
         let deadline = store.clock().now() + millis(60);
-        let begun = parked(vec![opened(1, child_of("task/slow"), Some(deadline))], vec![brood(1, "task/slow", &json!(5))],
+        let begun = parked(vec![opened(1, child_of("task/slow"), Some(deadline))], vec![child_starts(1, "task/slow", &json!(5))],
             Park { operation: 1, until: Some(deadline), ..Park::default() });
         turn(&store, &graph, begun).await;
         let engine = lab.engine().workflows_kept(0).graph(&graph).start().await.unwrap();

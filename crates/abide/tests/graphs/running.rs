@@ -33,7 +33,7 @@ on_every_store! {
             .task("fulfill", |all: Value| async move { Ok(all) })
             .start().await.unwrap();
         let run = lab.start(graph.clone(), json!({"id": "ord_1"})).await.unwrap();
-        eventually("somebody to wait", async || {
+        eventually("a waiter", async || {
             !lab.event_waits(&Default::default(), None, 9).await.unwrap().items.is_empty()
         }).await;
         let payment = json!({"order_id": "ord_1", "amount": 99});
@@ -50,7 +50,7 @@ on_every_store! {
 }
 
 on_every_store! {
-    async fn a_task_that_fails_for_good_fails_the_run_and_what_runs_is_told(lab: Lab) {
+    async fn a_task_that_fails_for_good_fails_the_run_and_cancels_the_running_tasks(lab: Lab) {
         // rule 15.4
         let graph = Graph::builder("fails")
             .task("bad").retry(2, millis(10))

@@ -1,4 +1,4 @@
-//! What each kind of step does in a run.
+//! The kinds of steps in a run.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -196,13 +196,13 @@ on_every_store! {
         eventually("one to wait", async || lab.event_waits(&Default::default(), None, 9).await.unwrap().items.len() == 1).await;
         let second = lab.start(graph.clone(), json!(null)).await.unwrap();
         let error = lab.failed_of(&second).await;
-        let told = "2 waits for events of type \"paid\" are over the limit waiters_per_type of 1";
-        assert!(error.contains("step \"e\"") && error.contains(told), "{error}");
+        let expected = "2 waits for events of type \"paid\" are over the limit waiters_per_type of 1";
+        assert!(error.contains("step \"e\"") && error.contains(expected), "{error}");
         let seen = step(&lab, second.id(), "e").await;
-        assert!(seen["status"] == "failed" && seen["error"].as_str().unwrap().contains(told), "{seen}");
+        assert!(seen["status"] == "failed" && seen["error"].as_str().unwrap().contains(expected), "{seen}");
         assert_eq!(step(&lab, second.id(), "a").await["status"], json!("done"));
         assert_eq!(step(&lab, second.id(), "never").await["status"], json!("cancelled"));
-        assert_eq!(step(&lab, first.id(), "e").await["status"], json!("running"), "who was there waits on");
+        assert_eq!(step(&lab, first.id(), "e").await["status"], json!("running"), "the first one still waits");
         engine.shutdown().await;
     }
 }
@@ -312,11 +312,11 @@ on_every_store! {
                 engine
             }
         };
-        let doomed = lab.doomed(build(&log, &gate, 100, "one")).await;
+        let killable = lab.killable(build(&log, &gate, 100, "one")).await;
         let run = lab.start(graph.clone(), json!(0)).await.unwrap();
         gate.reached_by(1).await;
         until_step(&lab, run.id(), "d", "done").await;
-        doomed.die().await;
+        killable.die().await;
         gate.open();
         let engine = build(&log, &gate, 0, "two")(lab.again().await.engine()).start().await.unwrap();
         assert_eq!(lab.came_to(&run).await, json!({"c": 3, "d": 2}));
@@ -346,8 +346,8 @@ on_every_store! {
 
 on_every_store! {
     async fn tasks_that_have_ended_are_kept_until_their_run_has_read_them(lab: Lab) {
-        // rule 16.2: a sweep deleted the finished tasks of a graph that was still waiting (2 of 2), and the run was told
-        // that they had ended with "its key, or its unique key, is taken".
+        // rule 16.2: a sweep deleted the finished tasks of a graph that was still waiting (2 of 2), and the run got
+        // the error that they had ended with "its key, or its unique key, is taken".
         let graph = Graph::builder("kept").task("a").task("b").build().unwrap();
         let engine = lab.engine().graph(&graph).start().await.unwrap();
         let run = lab.start(graph.clone(), json!(1)).await.unwrap();

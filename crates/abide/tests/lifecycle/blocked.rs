@@ -50,7 +50,7 @@ on_every_store! {
             done(json!(["blocked", ctx.attempt()]))
         });
         // Its runtime has one thread, which the step blocks.
-        let blocked = lab.doomed(move |engine| engine.name("blocked").lease(lease).machine(script)).await;
+        let blocked = lab.killable(move |engine| engine.name("blocked").lease(lease).machine(script)).await;
         let order = lab.start(Script::any(), json!(1)).await.unwrap();
         eventually("the runtime to be blocked", async || block.held() == 1).await;
         let heir = lab.engine().name("heir").machine(quick("heir")).start().await.unwrap();
@@ -60,7 +60,7 @@ on_every_store! {
         })
         .await;
         eventually("the blocked runtime to be noticed", async || blocked.stats().blocked > 0).await;
-        assert_eq!(blocked.stats().blocked, 1, "it is said once");
+        assert_eq!(blocked.stats().blocked, 1, "it is logged once");
         block.let_go();
         assert_eq!(lab.came_to(&order).await, json!(["blocked", 0]));
         assert_eq!(heir.stats().reclaimed, 0);

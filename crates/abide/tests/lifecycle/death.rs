@@ -14,11 +14,11 @@ on_every_store! {
         // rule 5.3: without waiting for a lease, which here would take longer than the test.
         let gate = Gate::closed();
         let at_gate = gate.clone();
-        let doomed = lab.doomed(move |engine| engine.name("w").lease(secs(600)).machine(gated("before", &at_gate)));
-        let doomed = doomed.await;
+        let killable = lab.killable(move |engine| engine.name("w").lease(secs(600)).machine(gated("before", &at_gate)));
+        let killable = killable.await;
         let order = lab.start(Script::any(), json!(1)).await.unwrap();
         gate.reached_by(1).await;
-        doomed.die().await;
+        killable.die().await;
         assert_eq!(lab.now(order.id()).await.status, Status::Executing);
         let engine = lab.engine().name("w").machine(quick("after")).start().await.unwrap();
         assert_eq!(lab.came_to(&order).await, json!(["after", 1]));
@@ -33,12 +33,12 @@ on_every_store! {
         // rule 5.3
         let gate = Gate::closed();
         let at_gate = gate.clone();
-        let doomed = lab.doomed(move |engine| engine.name("dead").lease(millis(600)).machine(gated("dead", &at_gate)));
-        let doomed = doomed.await;
+        let killable = lab.killable(move |engine| engine.name("dead").lease(millis(600)).machine(gated("dead", &at_gate)));
+        let killable = killable.await;
         let order = lab.start(Script::any(), json!(1)).await.unwrap();
         gate.reached_by(1).await;
         let heir = lab.engine().name("heir").lease(secs(3)).machine(quick("heir")).start().await.unwrap();
-        doomed.die().await;
+        killable.die().await;
         assert_eq!(lab.came_to(&order).await, json!(["heir", 1]));
         let events = lab.events(order.id()).await;
         let HistoryEvent::Reclaimed { step, attempt, worker, .. } = &events[1].what else { panic!("{events:?}") };
@@ -76,7 +76,7 @@ on_every_store! {
     async fn what_a_worker_commits_after_its_claim_was_taken_is_thrown_away(lab: Lab) {
         // rule 1.3
         let (gate, gate_of_second) = (Gate::closed(), Gate::closed());
-        // With one place, so that it cannot claim anew what it has lost.
+        // With one slot, so that it cannot claim anew what it has lost.
         let first = lab.engine().name("w").queue("default", 1).machine(gated("the first", &gate));
         let first = first.start().await.unwrap();
         let order = lab.start(Script::any(), json!("as it was")).await.unwrap();
@@ -88,7 +88,7 @@ on_every_store! {
         let before = lab.now(order.id()).await;
         assert_eq!((before.status, before.attempt), (Status::Executing, 1));
         gate.open();
-        eventually("the first to be told", async || first.stats().stale == 1).await;
+        eventually("the first to lose its claim", async || first.stats().stale == 1).await;
         assert_eq!(lab.now(order.id()).await, before, "nothing of it was written");
         gate_of_second.open();
         assert_eq!(lab.came_to(&order).await, json!(["the second", 1]));
@@ -99,34 +99,34 @@ on_every_store! {
     }
 }
 
-/// Spawns a child, or says that it was asked about an error.
+/// Spawns a child, or fails if its error handler is called.
 struct Parent(Gate);
 
 #[derive(Step)]
-enum Bear {
+enum Family {
     Child,
     End,
 }
 
 impl Machine for Parent {
     const NAME: &'static str = "parent";
-    type Step = Bear;
+    type Step = Family;
     type State = u32;
     type Output = usize;
 
-    async fn step(&self, at: Bear, ctx: &mut Context<Self>) -> Outcome<Self> {
+    async fn step(&self, at: Family, ctx: &mut Context<Self>) -> Outcome<Self> {
         match at {
-            Bear::Child => {
+            Family::Child => {
                 self.0.pass().await;
                 ctx.spawn([abide::new_start(Script::any(), json!(null))])
-                    .then(Bear::End)
+                    .then(Family::End)
             }
-            Bear::End => done(ctx.children().len()),
+            Family::End => done(ctx.children().len()),
         }
     }
 
     async fn on_error(&self, fault: &Fault, _: &mut Context<Self>) -> Outcome<Self> {
-        abide::stop(format!("the error handler was asked: {fault}"))
+        abide::stop(format!("the error handler was called: {fault}"))
     }
 }
 
@@ -142,7 +142,7 @@ on_every_store! {
         let second = second.machine(quick("child")).start().await.unwrap();
         gate_of_second.reached_by(1).await;
         gate.open();
-        eventually("the first to be told", async || first.stats().stale == 1).await;
+        eventually("the first to lose its claim", async || first.stats().stale == 1).await;
         gate_of_second.open();
         assert_eq!(lab.came_to(&parent).await, 1);
         let all = lab.list(&Default::default(), None, 10).await.unwrap().items;
@@ -176,7 +176,7 @@ on_every_store! {
         // rules 1.1, 5.3
         let gate = Gate::closed();
         let at_gate = gate.clone();
-        let doomed = lab.doomed(move |engine| {
+        let killable = lab.killable(move |engine| {
             let engine = engine.name("w").lease(secs(600)).queue("default", 700);
             engine.machine(Script::waiting(move |at, _| {
                 let gate = at_gate.clone();
@@ -188,10 +188,10 @@ on_every_store! {
                 })
             }))
         });
-        let doomed = doomed.await;
+        let killable = killable.await;
         let started = lab.start_all((0..700).map(|n| abide::new_start(Script::any(), json!(n)))).await.unwrap();
         gate.reached_by(700).await;
-        doomed.die().await;
+        killable.die().await;
         let engine = lab.engine().name("w").machine(Script::new(|at, ctx| {
             assert_eq!((at, ctx.attempt()), (crate::common::At::Two, 1));
             done(json!(null))

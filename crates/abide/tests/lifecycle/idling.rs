@@ -9,7 +9,7 @@ use crate::common::{Lab, Script};
 use crate::quick;
 
 on_every_store! {
-    async fn an_idle_engine_asks_next_to_nothing_of_its_database(lab: Lab) {
+    async fn an_idle_engine_sends_next_to_nothing_to_its_database(lab: Lab) {
         // rules 2.1, 6.6
         let engine = lab.engine().queue("a", 5).queue("b", 5).queue("default", 5).machine(quick("it"));
         let engine = engine.start().await.unwrap();

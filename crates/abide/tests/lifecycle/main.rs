@@ -37,7 +37,7 @@ fn gated(name: &'static str, gate: &Gate) -> Script {
     })
 }
 
-/// The same, and nobody waits.
+/// The same, without waiting.
 fn quick(name: &'static str) -> Script {
     let gate = Gate::closed();
     gate.open();

@@ -48,7 +48,7 @@ on_every_store! {
 
 on_every_store! {
     async fn a_shutdown_keeps_its_lease_while_it_waits(lab: Lab) {
-        // rule 6.7. The story: heartbeats ended with the first word of a shutdown, so that a step which needed longer
+        // rule 6.7. The bug: heartbeats ended with the first request of a shutdown, so that a step which needed longer
         // than the lease was taken away and run elsewhere, and its outcome was thrown away.
         let gate = Gate::closed();
         let first = lab.engine().lease(millis(1_500)).machine(gated("the first", &gate)).start().await.unwrap();

@@ -44,7 +44,7 @@ on_every_store! {
 
 on_every_store! {
     async fn a_due_time_that_comes_closer_is_met_too(lab: Lab) {
-        // rule 6.5: the engine sleeps until the hour, and is told of the minute; from another process as well.
+        // rule 6.5: the engine sleeps until the hour, and is notified of the minute; from another process as well.
         let log = Log::new();
         let engine = lab.engine().poll(hours(1)).machine(timed(&log)).start().await.unwrap();
         let far = lab.start(Script::any(), json!(1)).delay(hours(1)).await.unwrap();

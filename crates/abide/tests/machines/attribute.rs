@@ -12,7 +12,7 @@ use crate::common::{Gate, Lab};
 const PAID: Signal<u32> = Signal::new("paid");
 const RAISE: Update<u32, u32> = Update::new("raise");
 
-/// What a machine may hold: here, what is taken for the work.
+/// Something that a machine may hold: here, the fee for the work.
 trait Fee: Send + Sync + 'static {
     fn of(&self, amount: u32) -> u32;
 }
@@ -194,7 +194,7 @@ impl Small {
 }
 
 #[test]
-fn what_is_not_said_has_its_default() {
+fn options_that_are_not_given_have_defaults() {
     assert_eq!(
         (Small::NAME, Small::VERSION, Small::QUEUE),
         ("small", 1, "default")

@@ -115,9 +115,9 @@ on_every_store! {
         cancel_all(&lab, &ended).await;
 
         let check = lab.engine().machine(NewParcel).check().await.unwrap();
-        let told: Vec<(InstanceId, &str)> = check.unfit.iter().map(|one| (one.id, one.problem.as_str())).collect();
+        let problems: Vec<(InstanceId, &str)> = check.unfit.iter().map(|one| (one.id, one.problem.as_str())).collect();
         let problem = "the state of parcel version 1 does not match its type: `country` is missing";
-        assert_eq!((check.checked, told), (1, vec![(waits.id(), problem)]));
+        assert_eq!((check.checked, problems), (1, vec![(waits.id(), problem)]));
     }
 }
 
@@ -164,8 +164,8 @@ on_every_store! {
         };
         assert_eq!((unfit.id, unfit.key.as_ref().unwrap().as_str()), (run.id(), "remind:1"));
         let problem = &unfit.problem;
-        let (recorded, asked) = problem.split_once(", and the code asks for ").unwrap();
-        assert!(recorded.contains(r#"step "add""#) && asked.contains(r#"step "sum""#), "{problem}");
+        let (recorded, requested) = problem.split_once(", and the code asks for ").unwrap();
+        assert!(recorded.contains(r#"step "add""#) && requested.contains(r#"step "sum""#), "{problem}");
 
         assert!(lab.engine().workflow(REMIND, was).check().await.unwrap().fits());
         assert_eq!(lab.events(run.id()).await, before, "nothing was noted");

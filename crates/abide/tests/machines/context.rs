@@ -1,4 +1,4 @@
-//! What a step, its error handler and its update handler know of where they are.
+//! The position that a step, its error handler and its update handler know.
 
 use abide::{
     Answer, Call, Context, Fault, Machine, Messages, Outcome, Signal, Status, Step, Update, done,
@@ -19,10 +19,10 @@ enum At {
     Breaks,
 }
 
-/// Says where it is whenever it is asked.
+/// Reports its position.
 struct Traveller;
 
-fn place(ctx: &Context<Traveller>) -> String {
+fn position(ctx: &Context<Traveller>) -> String {
     format!("{} {} {:?}", ctx.machine(), ctx.version(), ctx.step())
 }
 
@@ -40,7 +40,7 @@ impl Machine for Traveller {
     async fn step(&self, at: At, ctx: &mut Context<Self>) -> Outcome<Self> {
         match at {
             At::First => {
-                *ctx.state_mut() = place(ctx);
+                *ctx.state_mut() = position(ctx);
                 ctx.wait_for(GO).timeout(minutes(5)).then(At::Waits)
             }
             At::Waits => {
@@ -54,12 +54,12 @@ impl Machine for Traveller {
     }
 
     async fn on_error(&self, fault: &Fault, ctx: &mut Context<Self>) -> Outcome<Self> {
-        stop(format!("{}; {fault} at {}", ctx.state(), place(ctx)))
+        stop(format!("{}; {fault} at {}", ctx.state(), position(ctx)))
     }
 
     async fn on_update(&self, call: &Call<'_>, ctx: &mut Context<Self>) -> Answer<Self> {
         assert!(call.is(WHERE));
-        reply(&place(ctx))
+        reply(&position(ctx))
     }
 }
 

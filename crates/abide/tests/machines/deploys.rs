@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::common::{Lab, eventually};
 
-/// Waits until no build that runs could run an instance, and says why.
+/// Waits until no build that runs could run an instance, and returns the reason.
 async fn blocked(lab: &Lab, id: InstanceId) -> String {
     let row = lab
         .until(id, "it to be blocked", |row| {
@@ -20,9 +20,9 @@ async fn blocked(lab: &Lab, id: InstanceId) -> String {
         })
         .await;
     assert!(row.is_blocked(), "{}", lab.standing(id).await);
-    let look = lab.describe(id).await.unwrap().unwrap();
-    assert_eq!(look.liveness, Liveness::Blocked);
-    look.reason.unwrap().text
+    let view = lab.describe(id).await.unwrap().unwrap();
+    assert_eq!(view.liveness, Liveness::Blocked);
+    view.reason.unwrap().text
 }
 
 async fn times_blocked(lab: &Lab, id: InstanceId) -> usize {
@@ -42,10 +42,10 @@ enum At {
     Ship,
 }
 
-/// Counts how often its error handler is asked.
+/// Counts the calls of its error handler.
 #[derive(Clone, Default)]
 struct Shop {
-    asked: Arc<AtomicUsize>,
+    handled: Arc<AtomicUsize>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -76,7 +76,7 @@ impl Machine for Shop {
     }
 
     async fn on_error(&self, error: &Fault, _: &mut Context<Self>) -> Outcome<Self> {
-        self.asked.fetch_add(1, Ordering::SeqCst);
+        self.handled.fetch_add(1, Ordering::SeqCst);
         abide::stop(error.to_string())
     }
 }
@@ -110,7 +110,7 @@ impl Machine for NewShop {
     }
 
     async fn on_error(&self, error: &Fault, _: &mut Context<Self>) -> Outcome<Self> {
-        self.0.asked.fetch_add(1, Ordering::SeqCst);
+        self.0.handled.fetch_add(1, Ordering::SeqCst);
         abide::stop(error.to_string())
     }
 }
@@ -137,7 +137,7 @@ on_every_store! {
         let record = lab.commands("order:1", None, 9).await.unwrap().items.into_iter().find(|one| one.id == paid.id());
         let record = record.unwrap();
         assert_eq!((record.status, record.step_sequence), (CommandStatus::Received, None), "no step ran with it");
-        assert_eq!(new.0.asked.load(Ordering::SeqCst), 0, "the error handler is not asked");
+        assert_eq!(new.0.handled.load(Ordering::SeqCst), 0, "the error handler is not called");
         // More comes, and waits with it.
         lab.signal(&order, PAID, &8).await.unwrap();
         engine.shutdown().await;
@@ -359,8 +359,8 @@ on_every_store! {
         let new = lab.engine().build("2").machine(NewShop::default()).machine(OldWalk);
         let check = new.check().await.unwrap();
         assert_eq!((check.checked, check.fits()), (2, false));
-        let told: Vec<(InstanceId, &str)> = check.unfit.iter().map(|one| (one.id, one.problem.as_str())).collect();
-        assert_eq!(told, [
+        let problems: Vec<(InstanceId, &str)> = check.unfit.iter().map(|one| (one.id, one.problem.as_str())).collect();
+        assert_eq!(problems, [
             (order.id(), "the state of shop version 1 does not match its type: `currency` is missing"),
             (strange.id(), r#"machine walk version 1 has no step "label"; its steps are begin"#),
         ]);

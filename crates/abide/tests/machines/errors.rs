@@ -1,4 +1,4 @@
-//! What happens to a step that fails or panics, and who is asked.
+//! Steps that fail or panic, and their error handlers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,10 +9,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::common::{At, Lab, Log, Script};
 
-/// Fails in as many ways as there are steps, and notes what its error handler is told.
+/// Fails in as many ways as there are steps, and notes the faults that its error handler gets.
 #[derive(Clone, Default)]
 struct Clumsy {
-    told: Log<(FaultKind, String)>,
+    faults: Log<(FaultKind, String)>,
     handler: Handler,
 }
 
@@ -37,7 +37,7 @@ enum Way {
 struct Shut(#[source] std::io::Error);
 
 fn shut() -> BoxError {
-    Shut(std::io::Error::other("nobody has the key")).into()
+    Shut(std::io::Error::other("the key is lost")).into()
 }
 
 impl Machine for Clumsy {
@@ -65,7 +65,7 @@ impl Machine for Clumsy {
             fault.downcast_ref::<Shut>().is_some(),
             fault.kind() == FaultKind::Error
         );
-        self.told.note((fault.kind(), fault.to_string()));
+        self.faults.note((fault.kind(), fault.to_string()));
         match self.handler {
             Handler::GoesOn => {
                 *ctx.state_mut() += 10;
@@ -78,14 +78,14 @@ impl Machine for Clumsy {
 }
 
 on_every_store! {
-    async fn the_error_handler_is_asked_and_answers_as_it_likes(lab: Lab) {
+    async fn the_error_handler_is_called_and_answers_as_it_likes(lab: Lab) {
         // rule 5.2
         let clumsy = Clumsy::default();
         let engine = lab.engine().machine(clumsy.clone()).start().await.unwrap();
         let order = lab.start(clumsy.clone(), 0).await.unwrap();
         // The handler finds the state as the step found it: what the step added is gone.
         assert_eq!(lab.came_to(&order).await, 11);
-        assert_eq!(clumsy.told.read(), [(FaultKind::Error, "the till is shut: nobody has the key".into())]);
+        assert_eq!(clumsy.faults.read(), [(FaultKind::Error, "the till is shut: the key is lost".into())]);
         assert_eq!(lab.kinds(order.id()).await, ["started", "step_failed", "step_completed", "done"]);
         engine.shutdown().await;
     }
@@ -101,10 +101,10 @@ on_every_store! {
         let sound = lab.start(clumsy.clone(), 0).step(Way::GoOn).await.unwrap();
         assert_eq!(lab.came_to(&sound).await, 1);
         assert_eq!((lab.came_to(&order).await, lab.came_to(&early).await), (11, 11));
-        let mut told = clumsy.told.read();
-        told.sort_by(|a, b| a.1.cmp(&b.1));
+        let mut faults = clumsy.faults.read();
+        faults.sort_by(|a, b| a.1.cmp(&b.1));
         let panicked = |text: &str| (FaultKind::Panic, format!("panicked: {text}"));
-        assert_eq!(told, [panicked("before anything"), panicked("out of tea on attempt 0")]);
+        assert_eq!(faults, [panicked("before anything"), panicked("out of tea on attempt 0")]);
         assert_eq!(lab.kinds(early.id()).await, ["started", "step_failed", "step_completed", "done"]);
         engine.shutdown().await;
     }
@@ -113,7 +113,7 @@ on_every_store! {
 on_every_store! {
     async fn a_handler_that_fails_too_stops_the_instance_with_both_messages(lab: Lab) {
         // rule 5.2
-        for (handler, says) in [
+        for (handler, expected) in [
             (Handler::Fails, "the handler has no till either"),
             (Handler::Panics, "panicked: no handler at all"),
         ] {
@@ -121,8 +121,8 @@ on_every_store! {
             let engine = lab.engine().machine(clumsy.clone()).start().await.unwrap();
             let order = lab.start(clumsy.clone(), 0).await.unwrap();
             let error = lab.failed_of(&order).await;
-            assert!(error.contains("nobody has the key") && error.contains(says), "{error}");
-            assert_eq!(clumsy.told.len(), 1, "the handler is asked once");
+            assert!(error.contains("the key is lost") && error.contains(expected), "{error}");
+            assert_eq!(clumsy.faults.len(), 1, "the handler is called once");
             assert_eq!(lab.kinds(order.id()).await, ["started", "step_failed", "failed"]);
             engine.shutdown().await;
         }
@@ -141,7 +141,7 @@ on_every_store! {
         }));
         let engine = engine.start().await.unwrap();
         let order = lab.start(Script::any(), "as it was".into()).await.unwrap();
-        assert_eq!(lab.failed_of(&order).await, "the till is shut: nobody has the key");
+        assert_eq!(lab.failed_of(&order).await, "the till is shut: the key is lost");
         assert_eq!(lab.kinds(order.id()).await, ["started", "step_failed", "failed"]);
         // The state of a step that fails is not stored.
         assert_eq!(lab.now(order.id()).await.state.as_str(), "\"as it was\"");
@@ -200,14 +200,14 @@ on_every_store! {
     async fn whatever_of_a_machine_panics_it_is_an_error_of_the_step(lab: Lab) {
         // rule 5.2
         let engine = lab.engine().machine(Trap).start().await.unwrap();
-        for (at, state, says) in [
+        for (at, state, expected) in [
             (Where::TimeLimit, 0, "no time limit to be had"),
             (Where::Reading, 1, "not to be read"),
             (Where::Writing, 0, "not to be written"),
         ] {
             let order = lab.start(Trap, Touchy(state)).step(at).await.unwrap();
             let error = lab.failed_of(&order).await;
-            assert!(error.starts_with("panicked: ") && error.contains(says), "{error}");
+            assert!(error.starts_with("panicked: ") && error.contains(expected), "{error}");
             assert_eq!(lab.kinds(order.id()).await, ["started", "step_failed", "failed"]);
         }
         engine.shutdown().await;

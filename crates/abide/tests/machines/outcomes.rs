@@ -1,4 +1,4 @@
-//! What a step may answer, and what becomes of it.
+//! The outcomes that a step may return, and their effects.
 
 use abide::testing::Kit;
 use abide::{Cause, Context, Machine, Outcome, Status, Step, WaitKind, days, hours, millis};
@@ -52,7 +52,7 @@ on_every_store! {
 
 on_every_store! {
     async fn retry_runs_the_same_step_again_one_attempt_on(lab: Lab) {
-        // rule 5.1: as often as the step says, with the state it left.
+        // rule 5.1: as often as the step requests, with the state it left.
         let engine = lab.engine().machine(Script::new(|_, ctx| {
             let seen = ctx.state().as_u64().unwrap();
             assert_eq!(u64::from(ctx.attempt()), seen);

@@ -1,4 +1,4 @@
-//! Instances that are started with a policy of their own: it takes the place of their machine's.
+//! Instances that are started with a policy of their own: it replaces their machine's.
 
 use std::time::Duration;
 
@@ -10,11 +10,11 @@ use abide::{
 
 use crate::common::{Gate, Lab, Log};
 
-/// Fails as its state says, as often as it is tried; notes each attempt with its token.
+/// Fails as its state prescribes, at every attempt; notes each attempt with its token.
 #[derive(Clone)]
 struct Bad {
     retry: Retry,
-    /// Whether its error handler decides by itself.
+    /// `true` if its error handler decides by itself.
     decides: bool,
     gate: Gate,
     seen: Log<(u32, String)>,
@@ -69,14 +69,14 @@ impl Machine for Bad {
 }
 
 on_every_store! {
-    async fn errors_panics_and_time_limits_are_tried_again_as_the_start_says(lab: Lab) {
+    async fn errors_panics_and_time_limits_are_tried_again_as_the_start_requests(lab: Lab) {
         // rules 1.2, 5.2 and 5.4
-        for (how, told) in [("error", "no luck"), ("panic", "at the disco"), ("hang", "longer than its time limit of 40ms")] {
+        for (how, expected) in [("error", "no luck"), ("panic", "at the disco"), ("hang", "longer than its time limit of 40ms")] {
             let bad = Bad::new(Retry::never());
             let engine = lab.engine().grace(millis(10)).machine(bad.clone()).start().await.unwrap();
             let start = lab.start(bad.clone(), how.to_owned()).retry(3, millis(1)).time_limit(millis(40)).await.unwrap();
             let error = lab.failed_of(&start).await;
-            assert!(error.contains(told), "{how}: {error}");
+            assert!(error.contains(expected), "{how}: {error}");
             let seen = bad.seen.read();
             let attempts: Vec<_> = (0..3).map(|attempt| (attempt, seen[0].1.clone())).collect();
             assert_eq!(seen, attempts, "{how}");
@@ -88,7 +88,7 @@ on_every_store! {
 }
 
 on_every_store! {
-    async fn a_policy_takes_the_place_of_the_machines_also_where_it_allows_less(lab: Lab) {
+    async fn a_policy_replaces_the_machines_also_where_it_allows_less(lab: Lab) {
         // rule 5.2
         let bad = Bad::new(Retry::every(millis(1)));
         let engine = lab.engine().machine(bad.clone()).start().await.unwrap();
@@ -100,7 +100,7 @@ on_every_store! {
 }
 
 on_every_store! {
-    async fn an_error_handler_that_decides_has_the_last_word(lab: Lab) {
+    async fn an_error_handler_that_decides_overrides_the_policy(lab: Lab) {
         // rule 5.2
         let bad = Bad { decides: true, ..Bad::new(Retry::never()) };
         let engine = lab.engine().machine(bad.clone()).start().await.unwrap();

@@ -6,7 +6,7 @@ use abide::{done, millis, minutes, secs};
 
 use crate::common::{Lab, Log};
 
-/// Fails until its state says how often that was enough.
+/// Fails as often as its state requires.
 #[derive(Clone)]
 struct Flaky {
     policy: Retry,
@@ -139,7 +139,7 @@ fn retried(history: &[abide::Entry]) -> Vec<Timestamp> {
     due.collect()
 }
 
-/// Asks for a second attempt of errors that pass, and for none of others.
+/// Requests a second attempt for errors that pass, and none for others.
 struct Choosy;
 
 impl Machine for Choosy {

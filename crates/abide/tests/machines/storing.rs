@@ -14,7 +14,7 @@ use crate::common::{Lab, Log};
 #[derive(Clone, Default)]
 struct Greedy {
     steps: Arc<AtomicU32>,
-    told: Log<(FaultKind, String)>,
+    faults: Log<(FaultKind, String)>,
     handler: Handler,
 }
 
@@ -89,7 +89,7 @@ impl Machine for Greedy {
     }
 
     async fn on_error(&self, fault: &Fault, ctx: &mut Context<Self>) -> Outcome<Self> {
-        self.told.note((fault.kind(), fault.to_string()));
+        self.faults.note((fault.kind(), fault.to_string()));
         assert_eq!(ctx.state().0, "", "the state is as the step found it");
         match self.handler {
             Handler::Modest => done(Result_::Text("less".into())),
@@ -136,14 +136,14 @@ on_every_store! {
     async fn an_outcome_over_a_limit_goes_to_the_error_handler(lab: Lab) {
         // rules 4.2, 16.3
         let lab = lab.opened(Abide::options().limits(limits())).await;
-        for (want, says) in REFUSED.into_iter().chain(UNWRITABLE) {
+        for (want, expected) in REFUSED.into_iter().chain(UNWRITABLE) {
             let greedy = Greedy::default();
             let engine = lab.engine().machine(greedy.clone()).start().await.unwrap();
             let order = lab.start(greedy.clone(), Bag::default()).step(want).await.unwrap();
             assert!(matches!(lab.came_to(&order).await, Result_::Text(text) if text == "less"));
-            let told = greedy.told.read();
-            assert!(told.len() == 1 && told[0].0 == FaultKind::Outcome, "{told:?}");
-            assert!(told[0].1.contains(says), "{told:?}");
+            let faults = greedy.faults.read();
+            assert!(faults.len() == 1 && faults[0].0 == FaultKind::Outcome, "{faults:?}");
+            assert!(faults[0].1.contains(expected), "{faults:?}");
             assert_eq!(greedy.steps.load(Ordering::SeqCst), 1, "it is not run again");
             assert_eq!(lab.kinds(order.id()).await, ["started", "step_failed", "done"]);
             engine.shutdown().await;
@@ -156,7 +156,7 @@ on_every_store! {
     async fn when_the_handlers_outcome_cannot_be_stored_either_the_instance_fails(lab: Lab) {
         // rule 4.2: it never loops.
         let lab = lab.opened(Abide::options().limits(limits())).await;
-        for (want, says) in REFUSED.into_iter().chain(UNWRITABLE) {
+        for (want, expected) in REFUSED.into_iter().chain(UNWRITABLE) {
             for (handler, and) in [
                 (Handler::AsGreedy, "3011 is over the limit result_bytes of 1000"),
                 (Handler::AsUnwritable, "key must be a string"),
@@ -165,8 +165,8 @@ on_every_store! {
                 let engine = lab.engine().machine(greedy.clone()).start().await.unwrap();
                 let order = lab.start(greedy.clone(), Bag::default()).step(want).await.unwrap();
                 let error = lab.failed_of(&order).await;
-                assert!(error.contains(says) && error.contains(and), "both messages: {error}");
-                assert_eq!((greedy.steps.load(Ordering::SeqCst), greedy.told.len()), (1, 1));
+                assert!(error.contains(expected) && error.contains(and), "both messages: {error}");
+                assert_eq!((greedy.steps.load(Ordering::SeqCst), greedy.faults.len()), (1, 1));
                 assert_eq!(lab.kinds(order.id()).await, ["started", "step_failed", "failed"]);
                 engine.shutdown().await;
             }
@@ -189,7 +189,7 @@ on_every_store! {
             let ended = lab.ended(one.unwrap().id()).await;
             assert_eq!((ended.status, ended.attempt), (Status::Done, 0));
         }
-        assert_eq!((greedy.told.len(), greedy.steps.load(Ordering::SeqCst)), (50, 50));
+        assert_eq!((greedy.faults.len(), greedy.steps.load(Ordering::SeqCst)), (50, 50));
         assert_eq!(engine.stats().refused, 25, "the others were never sent");
         engine.shutdown().await;
     }

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::GO;
 use crate::common::{At, Gate, Lab, Log, Script, eventually};
 
-/// Waits or sleeps, as its state says.
+/// Waits or sleeps, as its state prescribes.
 fn parks() -> Script {
     Script::new(|at, ctx| match (at, ctx.state().as_str().unwrap()) {
         (At::One, "waits") => ctx.wait_for(GO).timeout(hours(1)).then(At::Two),
@@ -34,8 +34,8 @@ on_every_store! {
             assert!(row.finished_at.is_some());
             let record = lab.commands(&order, None, 1).await.unwrap().items.remove(0);
             assert_eq!((record.id, record.status), (pending.id(), CommandStatus::Discarded));
-            let look = lab.describe(order.id()).await.unwrap().unwrap();
-            assert_eq!((look.liveness.name(), look.wait), ("closed", None));
+            let view = lab.describe(order.id()).await.unwrap().unwrap();
+            assert_eq!((view.liveness.name(), view.wait), ("closed", None));
             let error = lab.result(&order).await.unwrap_err();
             assert!(matches!(error, NotDone::Ended { status: Status::Cancelled, .. }), "{error}");
             let events = lab.events(order.id()).await;
@@ -48,8 +48,8 @@ on_every_store! {
     }
 }
 
-/// Waits until it is told that it was cancelled, or for the gate.
-fn told(log: &Log<String>, gate: &Gate) -> Script {
+/// Waits until it is notified of its cancellation, or for the gate.
+fn cancellable(log: &Log<String>, gate: &Gate) -> Script {
     let (log, gate) = (log.clone(), gate.clone());
     Script::waiting(move |_, ctx| {
         let (log, gate) = (log.clone(), gate.clone());
@@ -58,7 +58,7 @@ fn told(log: &Log<String>, gate: &Gate) -> Script {
             tokio::select! {
                 () = ctx.cancelled() => {
                     assert!(ctx.is_cancelled());
-                    log.note("told".into());
+                    log.note("cancelled".into());
                     done(json!("dropped"))
                 }
                 () = gate.pass() => done(json!("ran on")),
@@ -71,7 +71,7 @@ on_every_store! {
     async fn a_step_that_runs_sees_it_coming_and_its_outcome_is_dropped(lab: Lab) {
         // rules 1.3 and 11.1
         let (log, gate) = (Log::new(), Gate::closed());
-        let engine = lab.engine().poll(hours(1)).machine(told(&log, &gate)).start().await.unwrap();
+        let engine = lab.engine().poll(hours(1)).machine(cancellable(&log, &gate)).start().await.unwrap();
         let order = lab.start(Script::any(), json!("as it was")).key("k").await.unwrap();
         gate.reached_by(1).await;
         lab.cancel("k", "enough").await.unwrap();
@@ -86,10 +86,10 @@ on_every_store! {
 }
 
 on_every_store! {
-    async fn a_step_that_runs_in_another_process_is_told_too(lab: Lab) {
+    async fn a_step_that_runs_in_another_process_is_notified_too(lab: Lab) {
         // rules 6.6 and 11.1
         let (log, gate) = (Log::new(), Gate::closed());
-        let engine = lab.engine().poll(millis(50)).machine(told(&log, &gate)).start().await.unwrap();
+        let engine = lab.engine().poll(millis(50)).machine(cancellable(&log, &gate)).start().await.unwrap();
         lab.start(Script::any(), json!(null)).key("k").await.unwrap();
         gate.reached_by(1).await;
         lab.again().await.cancel("k", "enough").await.unwrap();
@@ -129,7 +129,7 @@ on_every_store! {
     async fn the_front_of_a_partition_that_is_cancelled_makes_way(lab: Lab) {
         // rules 6.3 and 11.1
         let (log, gate) = (Log::new(), Gate::closed());
-        let engine = lab.engine().machine(told(&log, &gate)).start().await.unwrap();
+        let engine = lab.engine().machine(cancellable(&log, &gate)).start().await.unwrap();
         let first = lab.start(Script::any(), json!(1)).partition("p").await.unwrap();
         gate.reached_by(1).await;
         let second = lab.start(Script::any(), json!(2)).partition("p").await.unwrap();
@@ -158,7 +158,7 @@ on_every_store! {
         let error = lab.cancel(order.id(), "late").await.unwrap_err();
         assert!(matches!(error, OperateError::NotCurrent { current } if current == newest), "{error}");
         assert!(matches!(lab.cancel(InstanceId(99_999), "").await, Err(OperateError::NoTarget(_))));
-        assert!(matches!(lab.cancel("nobody", "").await, Err(OperateError::NoTarget(_))));
+        assert!(matches!(lab.cancel("missing", "").await, Err(OperateError::NoTarget(_))));
         engine.shutdown().await;
     }
 }

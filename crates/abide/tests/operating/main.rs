@@ -1,4 +1,4 @@
-//! What an operator does: cancel, look, and put right what was broken.
+//! The operations of an operator: cancel, describe, and repair.
 
 #![allow(
     clippy::unwrap_used,
@@ -14,8 +14,8 @@
 mod common;
 
 mod cancelling;
+mod describing;
 mod families;
-mod looking;
 mod mending;
 
 use abide::Signal;

@@ -11,7 +11,7 @@ use crate::common::Lab;
 
 const NOTE: Signal<String> = Signal::new("note");
 
-/// Runs a test on every store, and does not look the store over afterwards: what a hand has done to it stays.
+/// Runs a test on every store, and does not check its invariants afterwards: the damage stays.
 macro_rules! by_hand {
     (async fn $name:ident($lab:ident: Lab) $body:block) => {
         mod $name {
@@ -45,7 +45,7 @@ pub enum Park {
     End,
 }
 
-/// Waits, sleeps or joins as its state says, and then ends.
+/// Waits, sleeps or joins as its state prescribes, and then ends.
 #[derive(Clone)]
 pub struct Parks;
 
@@ -69,7 +69,7 @@ impl Machine for Parks {
     }
 }
 
-/// What a hand does to the tables.
+/// The kinds of damage to the tables.
 #[derive(Clone, Copy, Debug)]
 enum Hand {
     /// The signals of the instance get the name that it waits for.
@@ -93,7 +93,7 @@ enum Hand {
 }
 
 /// Writes to the tables behind the engine's back.
-async fn meddle(lab: &Lab, id: InstanceId, hand: Hand) {
+async fn tamper(lab: &Lab, id: InstanceId, hand: Hand) {
     if let Some(memory) = lab.in_memory() {
         let filter = abide::CommandFilter {
             instance: Some(id),
@@ -119,11 +119,11 @@ async fn meddle(lab: &Lab, id: InstanceId, hand: Hand) {
                 Hand::Forget => false,
                 _ => true,
             };
-            memory.meddle_with_command(command.id, change).unwrap();
+            memory.tamper_with_command(command.id, change).unwrap();
         }
         for child in children {
             let is_kept = !matches!(hand, Hand::Orphan);
-            memory.meddle(child.id, |_| is_kept).unwrap();
+            memory.tamper(child.id, |_| is_kept).unwrap();
         }
         let change = |row: &mut abide_kernel::model::Row| {
             match hand {
@@ -139,7 +139,7 @@ async fn meddle(lab: &Lab, id: InstanceId, hand: Hand) {
             }
             !matches!(hand, Hand::Delete)
         };
-        return memory.meddle(id, change).unwrap();
+        return memory.tamper(id, change).unwrap();
     }
     #[cfg(feature = "sqlite")]
     if lab.url().starts_with("sqlite:") {
@@ -221,7 +221,7 @@ async fn meddle(lab: &Lab, id: InstanceId, hand: Hand) {
     }
 }
 
-/// One that stands where its state says, with its engine gone.
+/// An instance that is parked in that way, without an engine.
 async fn parked(lab: &Lab, how: &str) -> InstanceId {
     let engine = lab.engine().machine(Parks).start().await.unwrap();
     let order = lab.start(Parks, json!(how)).key(how).await.unwrap();
@@ -241,17 +241,17 @@ async fn buffered(lab: &Lab, id: InstanceId) -> CommandId {
     sent.id()
 }
 
-/// Why all readers and the doctor say that an instance needs repair: the same.
+/// Returns the reason why an instance needs repair, which is the same for all readers and the doctor.
 async fn needs_repair(lab: &Lab, id: InstanceId) -> Reason {
-    let look = lab.describe(id).await.unwrap().unwrap();
-    assert_eq!(look.liveness, Liveness::RepairNeeded, "{look:?}");
+    let view = lab.describe(id).await.unwrap().unwrap();
+    assert_eq!(view.liveness, Liveness::RepairNeeded, "{view:?}");
     let page = lab
         .describe_page(&Filter::default(), None, 100)
         .await
         .unwrap();
     let listed = page.items.into_iter().find(|one| one.instance.id == id);
-    assert_eq!(listed.as_ref(), Some(&look), "the list says the same");
-    let reason = look.reason.unwrap();
+    assert_eq!(listed.as_ref(), Some(&view), "the list shows the same");
+    let reason = view.reason.unwrap();
     let found = lab.doctor().await.unwrap().findings;
     let found = found.iter().filter(|one| one.instance == id);
     let found: Vec<_> = found
@@ -262,7 +262,7 @@ async fn needs_repair(lab: &Lab, id: InstanceId) -> Reason {
     reason
 }
 
-/// Sees what was broken seen by all and put right, and runs it to its end.
+/// Asserts that all readers report the damage, and repairs it.
 async fn mended(
     lab: &Lab,
     id: InstanceId,
@@ -280,15 +280,15 @@ async fn mended(
     }
     assert!(lab.repair(id).await.unwrap(), "{reason:?}");
     assert!(!lab.repair(id).await.unwrap(), "once is enough");
-    let look = lab.describe(id).await.unwrap().unwrap();
-    assert_ne!(look.liveness, Liveness::RepairNeeded, "{look:?}");
+    let view = lab.describe(id).await.unwrap().unwrap();
+    assert_ne!(view.liveness, Liveness::RepairNeeded, "{view:?}");
     let found = lab.doctor().await.unwrap().findings;
     assert!(found.iter().all(|one| one.instance != id), "{found:?}");
     let events = lab.events(id).await;
     assert!(events.iter().any(
         |entry| matches!(&entry.what, HistoryEvent::Repaired { problem } if *problem == reason.text)
     ));
-    look.instance
+    view.instance
 }
 
 /// Runs what was put right to its end.
@@ -300,33 +300,33 @@ async fn ended(lab: &Lab, id: InstanceId) -> Instance {
 }
 
 by_hand! {
-    async fn a_signal_that_did_not_wake_who_waits_for_it(lab: Lab) {
-        // rules 7.1, 11.3 and 13.1: `look` and lists said that it waited for a signal.
+    async fn a_signal_that_did_not_wake_its_waiter(lab: Lab) {
+        // rules 7.1, 11.3 and 13.1. The bug: `describe` and lists showed that it waited for a signal.
         let id = parked(&lab, "waits").await;
         let signal = buffered(&lab, id).await;
         assert_eq!(lab.describe(id).await.unwrap().unwrap().reason, None, "it waits for another");
-        meddle(&lab, id, Hand::Rename).await;
+        tamper(&lab, id, Hand::Rename).await;
         mended(&lab, id, ReasonCode::MissedSignal, Some(signal)).await;
         assert_eq!(ended(&lab, id).await.result.unwrap().as_str(), "[true,0]");
     }
 }
 
 by_hand! {
-    async fn an_update_that_did_not_wake_who_is_parked(lab: Lab) {
+    async fn an_update_that_did_not_wake_a_parked_instance(lab: Lab) {
         // rules 9.1, 11.3 and 13.1
         let id = parked(&lab, "sleeps").await;
         let update = buffered(&lab, id).await;
-        meddle(&lab, id, Hand::Update).await;
+        tamper(&lab, id, Hand::Update).await;
         let now = mended(&lab, id, ReasonCode::MissedUpdate, Some(update)).await;
         assert_eq!(now.status, Status::Runnable, "it runs for the update");
     }
 }
 
 by_hand! {
-    async fn one_that_executes_and_that_nobody_holds(lab: Lab) {
+    async fn an_executing_instance_that_no_worker_holds(lab: Lab) {
         // rules 5.3, 11.3 and 13.1
         let id = parked(&lab, "sleeps").await;
-        meddle(&lab, id, Hand::Hold).await;
+        tamper(&lab, id, Hand::Hold).await;
         mended(&lab, id, ReasonCode::NotHeld, None).await;
         assert_eq!(ended(&lab, id).await.status, Status::Done);
     }
@@ -336,7 +336,7 @@ by_hand! {
     async fn one_that_is_due_at_no_time(lab: Lab) {
         // rules 6.5, 11.3 and 13.1
         let id = parked(&lab, "sleeps").await;
-        meddle(&lab, id, Hand::Never).await;
+        tamper(&lab, id, Hand::Never).await;
         mended(&lab, id, ReasonCode::NeverDue, None).await;
         assert_eq!(ended(&lab, id).await.status, Status::Done);
     }
@@ -346,7 +346,7 @@ by_hand! {
     async fn one_whose_children_are_gone(lab: Lab) {
         // rules 10.2, 11.3 and 13.1
         let id = parked(&lab, "joins").await;
-        meddle(&lab, id, Hand::Orphan).await;
+        tamper(&lab, id, Hand::Orphan).await;
         mended(&lab, id, ReasonCode::MissedChildren, None).await;
         assert_eq!(ended(&lab, id).await.status, Status::Done);
     }
@@ -356,7 +356,7 @@ by_hand! {
     async fn one_that_waits_for_nothing(lab: Lab) {
         // rules 11.3 and 13.1
         let id = parked(&lab, "waits").await;
-        meddle(&lab, id, Hand::Nothing).await;
+        tamper(&lab, id, Hand::Nothing).await;
         mended(&lab, id, ReasonCode::WaitsForNothing, None).await;
         assert_eq!(ended(&lab, id).await.result.unwrap().as_str(), "[false,0]");
     }
@@ -366,7 +366,7 @@ by_hand! {
     async fn one_that_waits_for_a_signal_that_cannot_be_sent(lab: Lab) {
         // rules 8.6, 11.3 and 13.1: such a row may be there from before the rule.
         let id = parked(&lab, "waits").await;
-        meddle(&lab, id, Hand::Misname).await;
+        tamper(&lab, id, Hand::Misname).await;
         let reason = needs_repair(&lab, id).await;
         assert!(reason.text.contains("\"nothing\""), "{reason:?}");
         mended(&lab, id, ReasonCode::UndeclaredSignal, None).await;
@@ -380,7 +380,7 @@ by_hand! {
         let front = lab.start(Parks, json!("ends")).partition("p").await.unwrap();
         let behind = lab.start(Parks, json!("ends")).partition("p").await.unwrap();
         assert!(lab.describe(behind.id()).await.unwrap().unwrap().instance.behind);
-        meddle(&lab, front.id(), Hand::Delete).await;
+        tamper(&lab, front.id(), Hand::Delete).await;
         mended(&lab, behind.id(), ReasonCode::NoFront, None).await;
         assert_eq!(ended(&lab, behind.id()).await.status, Status::Done);
     }
@@ -391,7 +391,7 @@ by_hand! {
         // rules 7.1, 11.3 and 13.1
         let id = parked(&lab, "waits").await;
         buffered(&lab, id).await;
-        meddle(&lab, id, Hand::Forget).await;
+        tamper(&lab, id, Hand::Forget).await;
         let now = mended(&lab, id, ReasonCode::Miscounted, None).await;
         assert_eq!((now.status, now.inbox.signals), (Status::AwaitingSignal, 0));
         lab.signal(id, GO, &()).await.unwrap();

@@ -9,7 +9,7 @@ use futures_util::future::join_all;
 use serde_json::json;
 
 use crate::common::{At, Faulty, Gate, Lab, Log, Script, Trouble, soon};
-use crate::mail::NOTE;
+use crate::signals::NOTE;
 use crate::{STEPS, each_took_its_steps_once, walk};
 
 /// A handle on the lab's database that goes through trouble.
@@ -21,7 +21,7 @@ pub async fn troubled(
     Abide::options().on(store)
 }
 
-/// That trouble for the first of the transactions that are meant, and none after.
+/// Plans that trouble for the first of the selected transactions, and none after.
 pub fn once(
     trouble: Trouble,
     meant: impl Fn(&Op) -> bool + Send + Sync + 'static,
@@ -98,9 +98,9 @@ on_every_store! {
 }
 
 on_every_store! {
-    async fn a_conflict_that_lasts_is_waited_for_and_asks_no_error_handler(lab: Lab) {
-        // rules 1.4 and 4.2. The story: a transaction that conflicted sixteen times in a moment was taken for a refused
-        // outcome, so the error handlers of healthy steps were asked about locks, and instances failed of them. Attempts are
+    async fn a_conflict_that_lasts_is_waited_for_and_calls_no_error_handler(lab: Lab) {
+        // rules 1.4 and 4.2. The bug: a transaction that conflicted sixteen times in a moment was taken for a refused
+        // outcome, so the error handlers of healthy steps were called for locks, and instances failed of them. Attempts are
         // bounded, but they last longer than a lock does.
         let conflicts = AtomicUsize::new(0);
         let abide = troubled(&lab, move |ops| {
@@ -118,7 +118,7 @@ on_every_store! {
 on_every_store! {
     async fn whatever_is_lost_on_the_way_nothing_is_lost_in_the_end(lab: Lab) {
         // rules 1.1, 1.3, 5.4
-        let dice = |ops: &[Op]| match fastrand::u8(..100) {
+        let random_trouble = |ops: &[Op]| match fastrand::u8(..100) {
             _ if ops.iter().any(|op| matches!(op, Op::Register(_) | Op::Declare { .. } | Op::Reclaim { .. })) => None,
             0..8 => Some(Trouble::Away),
             8..16 => Some(Trouble::Conflict),
@@ -127,11 +127,11 @@ on_every_store! {
             _ => None,
         };
         let build = async || {
-            let engine = troubled(&lab, dice).await.engine();
+            let engine = troubled(&lab, random_trouble).await.engine();
             engine.queue("default", 10).machine(walk()).start().await.unwrap()
         };
         let (one, two) = (build().await, build().await);
-        let client = troubled(&lab, dice).await;
+        let client = troubled(&lab, random_trouble).await;
         let mut ids = Vec::new();
         for n in 0..120 {
             // A start with a key is safe to repeat.
@@ -163,7 +163,7 @@ on_every_store! {
 }
 
 on_every_store! {
-    async fn a_start_whose_answer_got_lost_says_that_nobody_knows(lab: Lab) {
+    async fn a_start_whose_answer_got_lost_reports_an_unknown_outcome(lab: Lab) {
         // rule 2.2
         for trouble in [Trouble::AnswerLost, Trouble::Lost] {
             let abide = troubled(&lab, once(trouble, |op| matches!(op, Op::Start(_)))).await;
@@ -174,7 +174,7 @@ on_every_store! {
             let again = start().or_existing().await.unwrap();
             assert_eq!(again.is_new(), trouble == Trouble::Lost);
         }
-        // What was surely not written is tried again without a word.
+        // A start that was surely not written is tried again without an error.
         for trouble in [Trouble::Away, Trouble::Conflict] {
             let abide = troubled(&lab, once(trouble, |op| matches!(op, Op::Start(_)))).await;
             assert!(abide.start(Script::any(), json!(0)).await.unwrap().is_new());
@@ -218,7 +218,7 @@ on_every_store! {
 
 on_every_store! {
     async fn a_claim_that_was_lost_and_made_anew_is_finished_in_a_shutdown(lab: Lab) {
-        // rule 6.7. The story: when the outcome of the lost claim was thrown away, the worker took the instance for no
+        // rule 6.7. The bug: when the outcome of the lost claim was thrown away, the worker took the instance for no
         // longer held, and a shutdown did not wait for the step that ran under the new claim.
         let shut = Arc::new(AtomicBool::new(false));
         let gates = [Gate::closed(), Gate::closed()];

@@ -105,12 +105,12 @@ on_every_store! {
 
 on_every_store! {
     async fn a_heartbeat_whose_answer_got_lost_is_sent_again(lab: Lab) {
-        // rule 6.4: what is still held is not told to be lost, and what is not held is.
+        // rule 6.4: a claim that is still held is not reported as lost, and one that is not held is.
         for trouble in EVERY {
             let beats = troubled::<Extensions>(&lab, trouble, |op| matches!(op, Op::Extend(_))).await;
             let claim = held(&lab, 1).await.remove(0);
-            let of_nobody = Claim::granted(InstanceId(9_999), claim.epoch(), WorkerId(9_999), None, None);
-            let names = [(claim.again(), secs(60)), (of_nobody, secs(90))];
+            let unheld = Claim::granted(InstanceId(9_999), claim.epoch(), WorkerId(9_999), None, None);
+            let names = [(claim.again(), secs(60)), (unheld, secs(90))];
             let names = names.map(|(claim, lease)| Extension { claim, lease });
             let answers = beats.ask(names.into()).await.unwrap();
             assert_eq!(answers, [Heartbeat::Renewed, Heartbeat::Lost], "{trouble:?}");
@@ -121,7 +121,7 @@ on_every_store! {
 }
 
 on_every_store! {
-    async fn who_will_not_wait_for_a_database_that_is_away_is_told_so(lab: Lab) {
+    async fn a_caller_that_does_not_wait_for_an_unavailable_database_gets_an_error(lab: Lab) {
         // rule 1.1: nothing was written, and the claim is as it was.
         let away = Faulty::new(lab.store().await, |_| Some(Trouble::Away));
         let commits = Submit::<Commits>::begin(&Committer::new(away), secs(0));
@@ -134,8 +134,8 @@ on_every_store! {
 }
 
 on_every_store! {
-    async fn who_never_waits_finds_that_the_database_is_back(lab: Lab) {
-        // rule 1.4: those without any patience were told that the database was away for as long as nobody else asked.
+    async fn a_caller_that_never_waits_finds_that_the_database_is_back(lab: Lab) {
+        // rule 1.4. The bug: callers without any patience got the error that the database was away until another call was made.
         let commits = Faulty::new(lab.store().await, once(Trouble::Away, |op| matches!(op, Op::Commit { .. })));
         let commits = Submit::<Commits>::begin(&Committer::new(commits), secs(0));
         let claim = held(&lab, 1).await.remove(0);

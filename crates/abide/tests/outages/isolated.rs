@@ -19,9 +19,9 @@ use crate::folded::{ends, held};
 struct Poison {
     poisoned: Arc<Mutex<Vec<InstanceId>>>,
     attempts: Arc<Mutex<HashMap<InstanceId, Tries>>>,
-    /// How many transactions failed that others shared.
+    /// The number of failed transactions that others shared.
     spoiled: Arc<AtomicUsize>,
-    /// Whether they are the first to be fired, and how often that failed.
+    /// `true` if they are the first to be fired, and the number of times that this failed.
     chosen: Arc<AtomicBool>,
     failed_choices: Arc<AtomicUsize>,
     lifted: Arc<AtomicBool>,
@@ -31,7 +31,7 @@ struct Poison {
 struct Tries {
     /// In all.
     all: usize,
-    /// Those that failed.
+    /// The attempts that failed.
     failed: usize,
 }
 
@@ -166,7 +166,7 @@ on_every_store! {
 
 on_every_store! {
     async fn others_commit_beside_an_entry_that_fails_in_a_loop(lab: Lab) {
-        // rule 1.4. The story: with one poisoned commit in a loop, 320 commits of other workers over HTTP took 40 s to
+        // rule 1.4. The bug: with one poisoned commit in a loop, 320 commits of other workers over HTTP took 40 s to
         // 50 s, and some failed.
         for trouble in OWN_FAULT {
             let poison = Poison::default();
@@ -218,8 +218,8 @@ fn ending() -> Script {
 
 on_every_store! {
     async fn the_engine_serves_others_beside_outcomes_that_cannot_be_stored(lab: Lab) {
-        // rules 1.4 and 4.2. The story: two instances whose outcome conflicted for ever took both writers, and a healthy
-        // one started afterwards was still runnable after 25 s. Here they would also take all places of the queue.
+        // rules 1.4 and 4.2. The bug: two instances whose outcome conflicted for ever took both writers, and a healthy
+        // one started afterwards was still runnable after 25 s. Here they would also take all slots of the queue.
         for trouble in OWN_FAULT {
             let poison = Poison::default();
             let mut bad = Vec::new();
@@ -305,8 +305,8 @@ on_every_store! {
 
 on_every_store! {
     async fn a_shutdown_gives_back_what_cannot_be_given_back_at_first(lab: Lab) {
-        // rules 5.4 and 6.7. The story: an instance that could not be given back was passed over, and the lease ended all
-        // the same. So it stayed with the worker until somebody took it back, and that counted as a death.
+        // rules 5.4 and 6.7. The bug: an instance that could not be given back was passed over, and the lease ended all
+        // the same. So it stayed with the worker until another worker took it back, and that counted as a death.
         let order = lab.start(Script::any(), json!(0)).await.unwrap();
         let (bad, is_passed) = (order.id(), AtomicBool::new(false));
         let refuses = move |ops: &[Op]| {
@@ -385,8 +385,8 @@ on_every_store! {
 
 on_every_store! {
     async fn whatever_fails_each_request_is_answered_once_and_done_as_answered(lab: Lab) {
-        // rules 1.1 and 1.4: what was done is said to be, what was not is not, and only what may be either is unknown.
-        let dice = |ops: &[Op]| match fastrand::u8(..100) {
+        // rules 1.1 and 1.4: what was done is reported as done, what was not is not, and only what may be either is unknown.
+        let random_trouble = |ops: &[Op]| match fastrand::u8(..100) {
             _ if !ops.iter().any(|op| matches!(op, Op::Start(_))) => None,
             0..8 => Some(Trouble::Away),
             8..20 => Some(Trouble::Conflict),
@@ -395,7 +395,7 @@ on_every_store! {
             32..38 => Some(Trouble::AnswerLost),
             _ => None,
         };
-        let abide = Abide::options().on(Faulty::new(lab.store().await, dice));
+        let abide = Abide::options().on(Faulty::new(lab.store().await, random_trouble));
         let ask = async |n: u64| (n, abide.start(Script::any(), json!(n)).await);
         let answers = soon("all to be answered", join_all((0..300).map(ask))).await;
         let all = lab.list(&Default::default(), None, 1_000).await.unwrap().items;
@@ -415,7 +415,7 @@ on_every_store! {
 }
 
 on_every_store! {
-    async fn whose_patience_ends_while_an_entry_is_tried_again_is_told_so(lab: Lab) {
+    async fn a_caller_that_times_out_while_an_entry_is_tried_again_gets_an_error(lab: Lab) {
         // rule 1.4
         let poison = Poison::default();
         let order = lab.start(Script::any(), json!(0)).await.unwrap();
@@ -432,7 +432,7 @@ on_every_store! {
 
 on_every_store! {
     async fn the_timers_of_others_fire_beside_one_that_cannot(lab: Lab) {
-        // rules 1.4 and 6.5. The story: one instance that could not be made runnable made the transaction fail that fires
+        // rules 1.4 and 6.5. The bug: one instance that could not be made runnable made the transaction fail that fires
         // timers, so no timer of the store fired any more, also after a restart.
         let poison = Poison::default();
         let bad = lab.start(Script::any(), json!(0)).delay(millis(1)).await.unwrap();

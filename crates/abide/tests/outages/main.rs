@@ -16,7 +16,6 @@ mod common;
 mod faulty;
 mod folded;
 mod isolated;
-mod mail;
 #[cfg(feature = "postgres")]
 mod postgres;
 #[cfg(feature = "postgres")]
@@ -26,6 +25,7 @@ mod postgres_locked;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod refusing;
 mod repeated;
+mod signals;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 
@@ -33,7 +33,7 @@ use abide::{InstanceId, Status, done, millis, next};
 use common::{At, Lab, Script};
 use serde_json::json;
 
-/// How many steps each instance takes.
+/// The number of steps of each instance.
 const STEPS: u32 = 6;
 
 /// Takes its steps one after the other, each for a little while.

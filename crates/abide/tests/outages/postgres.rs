@@ -104,14 +104,14 @@ async fn a_start_waits_for_the_server_as_long_as_it_has_patience() {
     let hasty = lab.opened(Abide::options().patience(millis(1_500))).await;
     let at_once = lab.opened(Abide::options().patience(Duration::ZERO)).await;
     site.on_server(Server::stop).await;
-    // Whose patience is spent is told so, however many wait before it.
+    // A caller whose patience is spent gets an error, however many wait before it.
     let calls = (0..5).map(|n| {
         let hasty = hasty.clone();
         tokio::spawn(async move {
             tokio::time::sleep(millis(100 * n)).await;
-            let asked = Instant::now();
+            let sent_at = Instant::now();
             let error = hasty.start(Script::any(), json!(n)).await.unwrap_err();
-            (error, asked.elapsed())
+            (error, sent_at.elapsed())
         })
     });
     for call in calls.collect::<Vec<_>>() {
@@ -144,7 +144,7 @@ async fn a_start_waits_for_the_server_as_long_as_it_has_patience() {
         lab.get(abide::InstanceId(1)).await,
         Err(Error::Unavailable(_))
     ));
-    // Who has patience waits, and succeeds when the server is back.
+    // A caller with patience waits, and succeeds when the server is back.
     let patient = lab.clone();
     let waiting =
         tokio::spawn(async move { patient.start(Script::any(), json!("waited")).key("w").await });
@@ -156,12 +156,12 @@ async fn a_start_waits_for_the_server_as_long_as_it_has_patience() {
     assert_eq!(
         all.len(),
         1,
-        "nothing was written for those who were told so"
+        "nothing was written for the callers that got an error"
     );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn those_who_wait_for_results_and_for_time_wait_through_an_outage() {
+async fn callers_that_wait_for_results_and_timers_wait_through_an_outage() {
     // rules 6.5, 6.6: without a poll, which does not come during this test.
     let site = Site::new().await;
     let lab = &site.lab;
@@ -193,7 +193,7 @@ async fn those_who_wait_for_results_and_for_time_wait_through_an_outage() {
     let results =
         [running, asleep].map(|handle| tokio::spawn(async move { handle.result().await }));
     site.on_server(Server::crash).await;
-    // The step ends while there is nobody to tell: its outcome is kept.
+    // The step ends while the database is away: its outcome is kept.
     gate.open();
     site.on_server(Server::start).await;
     for (result, expected) in results.into_iter().zip(["ran", "slept"]) {
@@ -203,7 +203,7 @@ async fn those_who_wait_for_results_and_for_time_wait_through_an_outage() {
         );
     }
     assert_eq!(engine.stats().stale, 0);
-    // And news come through again.
+    // And notifications arrive again.
     let other = lab
         .again()
         .await

@@ -1,4 +1,4 @@
-//! A PostgreSQL database in which somebody else holds locks.
+//! A PostgreSQL database in which another client holds locks.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,9 +20,9 @@ async fn psql(lab: &Lab, sql: &'static str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lock_that_others_hold_delays_work_and_fails_nobody() {
-    // rule 4.2. The story: a transaction that conflicted sixteen times was taken for a refused outcome, so the error
-    // handlers of healthy steps were asked about locks.
+async fn a_lock_that_others_hold_delays_work_and_fails_nothing() {
+    // rule 4.2. The bug: a transaction that conflicted sixteen times was taken for a refused outcome, so the error
+    // handlers of healthy steps were called for locks.
     let lab = Lab::postgres().await;
     let sql = "do $$ begin
         execute format('alter database %I set lock_timeout = 20', current_database());
@@ -79,14 +79,14 @@ async fn a_connection_that_an_operator_ends_is_replaced() {
     engine.shutdown().await;
 }
 
-/// A connection of somebody else's.
+/// A connection of another client.
 async fn foreign(lab: &Lab) -> Client {
     let (client, connection) = tokio_postgres::connect(lab.url(), NoTls).await.unwrap();
     tokio::spawn(connection);
     client
 }
 
-/// How many transactions the database has seen.
+/// The number of transactions that the database has seen.
 async fn transactions(lab: &Lab) -> u64 {
     let seen = "select xact_commit + xact_rollback from pg_stat_database where datname = current_database()";
     psql(lab, seen).await.parse().unwrap()
@@ -94,7 +94,7 @@ async fn transactions(lab: &Lab) -> u64 {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_due_row_that_somebody_has_locked_delays_no_other_timer() {
-    // rules 6.5, 6.8. The story: a `select … for update` on one due row for 20 s delayed all timers of the store.
+    // rules 6.5, 6.8. The bug: a `select … for update` on one due row for 20 s delayed all timers of the store.
     let lab = Lab::postgres().await;
     let log: Log<(i64, Timestamp)> = Log::new();
     let script = {
@@ -114,7 +114,7 @@ async fn a_due_row_that_somebody_has_locked_delays_no_other_timer() {
     // One whose partition's front is locked, as its own row is not.
     let of_partition = |delay: u64| {
         lab.start(Script::any(), json!(0))
-            .queue("nobody")
+            .queue("unserved")
             .partition("p")
             .delay(millis(delay))
     };
@@ -136,13 +136,13 @@ async fn a_due_row_that_somebody_has_locked_delays_no_other_timer() {
     for (id, ran) in log.read() {
         assert_ne!(id, locked.0, "a row that is locked was fired");
         let created = lab.now(abide::InstanceId(id)).await.created_at;
-        let place = others.iter().position(|other| other.0 == id).unwrap();
-        late.push(ran.since(created + millis(2_100 + 50 * place as u64)));
+        let index = others.iter().position(|other| other.0 == id).unwrap();
+        late.push(ran.since(created + millis(2_100 + 50 * index as u64)));
     }
     late.sort();
     assert!(late[late.len() / 2] < millis(100), "{late:?}");
     assert_eq!(lab.now(behind).await.status, Status::Scheduled);
-    // Each of the others is fired, claimed, committed and told of; what is locked is looked at now and then.
+    // Each of the others is fired, claimed, committed and notified of. Locked rows are checked now and then.
     tokio::time::sleep(secs(2)).await;
     let seen = transactions(&lab).await - before;
     assert!(seen < 500, "{seen} transactions");
@@ -158,7 +158,7 @@ async fn a_due_row_that_somebody_has_locked_delays_no_other_timer() {
     engine.shutdown().await;
 }
 
-/// What makes a claim lapse.
+/// The reason why a claim lapses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Lapses {
     /// Its own lease runs out, while its worker lives.
@@ -213,7 +213,7 @@ async fn a_claim_whose_row_is_locked_delays_no_other(lapses: Lapses) {
     let lease = secs(3);
     claim_for_good(&lab.store().await, lapses, ids.len(), lease).await;
     let claimed = std::time::Instant::now();
-    // The first, which whoever takes them back in order comes to before all others.
+    // The first, which comes before all others when they are taken back in order.
     let locked: InstanceId = ids[0];
     let mut foreign = foreign(&lab).await;
     let holds = foreign.transaction().await.unwrap();

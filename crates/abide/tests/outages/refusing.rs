@@ -6,16 +6,16 @@ use serde_json::json;
 use crate::common::{Gate, Lab, Script, eventually};
 use crate::{each_took_its_steps_once, start_walks, walk};
 
-/// What the database says to instances with the key `cursed`.
+/// The reason why the database refuses instances with the key `cursed`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Curse {
-    /// That they may not end.
+    /// They may not end.
     Ends,
     /// The same, as if their key were taken.
     EndsAsTaken,
     /// The same, as if a check failed.
     EndsUnchecked,
-    /// That they may not be written at all.
+    /// They may not be written at all.
     Writes,
 }
 
@@ -41,7 +41,7 @@ fn in_sqlite(path: &str, curse: Option<Curse>) {
                 Curse::Writes => "",
                 _ => "and new.status >= 6",
             };
-            // A text that ends like this is what a taken key looks like.
+            // A text with this end looks like the error for a taken key.
             let text = match curse {
                 Curse::EndsAsTaken => "cursed key",
                 _ => "cursed",
@@ -115,8 +115,8 @@ on_every_store! {
 }
 
 on_every_store! {
-    async fn whatever_a_constraint_says_others_go_on(lab: Lab) {
-        // rule 1.4. The story: an outcome that violated a unique index was tried for ever, and two of them took both
+    async fn others_go_on_whatever_constraint_is_violated(lab: Lab) {
+        // rule 1.4. The bug: an outcome that violated a unique index was tried for ever, and two of them took both
         // writers.
         if lab.is_memory() {
             return;
@@ -177,7 +177,7 @@ on_every_store! {
         }
         let gate = Gate::closed();
         let at = gate.clone();
-        let dies = lab.doomed(move |engine| {
+        let dies = lab.killable(move |engine| {
             engine.lease(millis(300)).machine(Script::waiting(move |_, _| {
                 let gate = at.clone();
                 Box::pin(async move {

@@ -44,8 +44,8 @@ on_every_store! {
 }
 
 on_every_store! {
-    async fn what_may_have_been_done_is_never_told_as_not_done(lab: Lab) {
-        // rule 1.5: the first answer is lost, and then the database is away for longer than anybody waits.
+    async fn a_request_that_may_have_been_done_is_never_reported_as_not_done(lab: Lab) {
+        // rule 1.5: the first answer is lost, and then the database is away for longer than any caller waits.
         for alone in [false, true] {
             let tries = Arc::new(AtomicUsize::new(0));
             let counted = tries.clone();
@@ -60,7 +60,7 @@ on_every_store! {
             let call = abide.once(id(&format!("alone-{alone}")));
             let error = match alone {
                 false => call.start(Script::any(), json!(0)).await.err().map(|error| error.to_string()),
-                true => call.cancel("nobody", "no").await.err().map(|error| error.to_string()),
+                true => call.cancel("missing", "no").await.err().map(|error| error.to_string()),
             };
             let error = error.unwrap();
             assert!(error.contains("unknown") && !error.contains("nothing was written"), "{error}");

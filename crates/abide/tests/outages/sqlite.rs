@@ -1,4 +1,4 @@
-//! An SQLite file in which somebody else writes for a long time.
+//! An SQLite file in which another process writes for a long time.
 
 use std::time::Instant;
 
@@ -14,7 +14,7 @@ fn connection(lab: &Lab) -> Connection {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_writer_that_takes_its_time_delays_work_and_fails_nobody() {
+async fn a_slow_writer_delays_work_and_fails_nothing() {
     // rules 1.1, 1.3
     let lab = Lab::sqlite().await;
     let engine = lab
@@ -32,7 +32,7 @@ async fn a_writer_that_takes_its_time_delays_work_and_fails_nobody() {
         other
             .execute_batch("begin immediate; create table if not exists mine (id integer)")
             .unwrap();
-        // Reading is not hindered, and who writes waits.
+        // Readers are not delayed, and writers wait.
         let read = soon("a row to be read", lab.get(ids[0])).await.unwrap();
         assert!(read.is_some());
         let writing = lab.clone();

@@ -54,7 +54,7 @@ macro_rules! on_both {
 }
 pub(crate) use on_both;
 
-/// Ends with its state, unless that is `"wait"`: then it waits for what never comes, and its inbox can be looked at.
+/// Ends with its state, unless that is `"wait"`: then it waits for a signal that never comes, and its inbox can be read.
 fn script() -> Script {
     Script::new(|_, ctx| match ctx.state() == &json!("wait") {
         true => ctx
@@ -64,7 +64,7 @@ fn script() -> Script {
     })
 }
 
-/// One that finds nothing by its poll: what it runs it was told of.
+/// Starts an engine that does not poll: it runs only work that it was notified of.
 async fn engine(lab: &Lab) -> Engine {
     let engine = lab.again().await.engine().poll(hours(1));
     engine.machine(script()).start().await.unwrap()

@@ -11,7 +11,7 @@ use crate::common::Faulty;
 
 /// The most rows of one transaction, and of one page that is read.
 const PAGE: usize = 500;
-/// How long all of it may take, on however busy a machine.
+/// The maximum time for all of it, on however busy a machine.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 /// A transaction that takes rows.
@@ -42,9 +42,9 @@ async fn take(lab: &Lab, caller: &mut Caller, requests: usize) -> Vec<Take> {
     let engine = Abide::options().on(watched).engine().without_code();
     let begun = Instant::now();
     let engine = engine.start().await.unwrap();
-    let asked = || takes.lock().unwrap().len() * PAGE;
-    while asked() < requests || lab.outbox_depth().await.unwrap().waiting > 0 {
-        assert!(begun.elapsed() < PATIENCE, "{} were taken", asked());
+    let requested = || takes.lock().unwrap().len() * PAGE;
+    while requested() < requests || lab.outbox_depth().await.unwrap().waiting > 0 {
+        assert!(begun.elapsed() < PATIENCE, "{} were taken", requested());
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     let took = begun.elapsed();
@@ -59,7 +59,7 @@ async fn take(lab: &Lab, caller: &mut Caller, requests: usize) -> Vec<Take> {
     std::mem::take(&mut *takes)
 }
 
-/// Each row was asked for once, in order, in as few transactions as there are pages: what was taken is neither read again
+/// Each row was requested once, in order, in as few transactions as there are pages: what was taken is neither read again
 /// nor held in memory.
 fn each_once_in_order(takes: &[Take], requests: usize) {
     assert_eq!(takes.len(), requests.div_ceil(PAGE));

@@ -1,4 +1,4 @@
-//! What cannot be carried out is recorded for an operator, and holds up nothing.
+//! Requests that cannot be carried out are recorded for an operator, and delay nothing.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ async fn a_request_that_is_refused_holds_up_no_other_and_is_recorded(lab: Lab, c
         (r#"{"start": {}}"#, "bad_start", "neither a machine nor a graph"),
         (r#"{"start": {"machine": "script", "version": 0}}"#, "bad_version", ""),
         (r#"{"start": {"machine": "script", "key": "order:0"}}"#, "duplicate", "nothing was started: key \"order:0\" is taken by instance "),
-        (r#"{"signal": {"target": "nobody", "name": "paid"}}"#, "no_target", "there is no instance with key \"nobody\": start it first, or use `hold_for_ms`"),
+        (r#"{"signal": {"target": "missing", "name": "paid"}}"#, "no_target", "there is no instance with key \"missing\": start it first, or use `hold_for_ms`"),
         (r#"{"signal": {"target": "order:0", "name": "p", "payload": 1, "arguments": [1]}}"#, "bad_request", "not both"),
         (r#"{"cancel": {"target": 999999}}"#, "no_target", "there is no instance 999999"),
         (r#"{"cancel": {"target": "order:99"}}"#, "no_target", "there is no instance with key \"order:99\""),
@@ -143,7 +143,7 @@ async fn refused_requests_are_deleted_when_their_retention_is_over(lab: Lab, cal
 }}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_no_text_is_refused_by_sqlite_or_recorded() {
+async fn a_request_that_is_not_text_is_refused_by_sqlite_or_recorded() {
     // rule 17.3: SQLite checks neither that a text is UTF-8 nor that it ends where it does.
     let lab = Lab::sqlite().await;
     let engine = engine(&lab).await;

@@ -1,4 +1,4 @@
-//! What is inserted is carried out once, in order, when its transaction commits.
+//! Requests that are inserted are carried out once, in order, when their transaction commits.
 
 use abide::{EventFilter, Graph, hours};
 
@@ -142,14 +142,14 @@ async fn an_engine_that_is_killed_leaves_every_request_to_be_carried_out_once(la
     const REQUESTS: usize = 900;
     caller.insert_starts(REQUESTS).await;
     for kill in 1..=3 {
-        let doomed = lab.doomed(|engine| engine.poll(hours(1)).machine(script())).await;
+        let killable = lab.killable(|engine| engine.poll(hours(1)).machine(script())).await;
         let left = REQUESTS - kill * REQUESTS / 5;
         let table = caller.table("outbox");
         eventually("some requests to be taken", async || {
             caller.number(&format!("select count(*) from {table}")).await <= left as i64
         })
         .await;
-        doomed.die().await;
+        killable.die().await;
     }
     caller.insert_starts(REQUESTS / 10).await;
     let engine = engine(&lab).await;

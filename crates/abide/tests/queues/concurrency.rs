@@ -1,4 +1,4 @@
-//! How many steps of a queue run at once.
+//! The number of steps of a queue that run at once.
 
 use abide::{Abide, Context, Fault, Limits, Machine, Outcome, Step, done, new_start, next};
 use serde_json::json;
@@ -28,7 +28,7 @@ on_every_store! {
 }
 
 on_every_store! {
-    async fn each_queue_has_places_of_its_own(lab: Lab) {
+    async fn each_queue_has_slots_of_its_own(lab: Lab) {
         let gate = Gate::closed();
         let at_gate = gate.clone();
         let engine = lab.engine().queue("slow", 1).queue("fast", 2).machine(Script::waiting(move |_, ctx| {
@@ -44,7 +44,7 @@ on_every_store! {
         let slow = (0..3).map(|_| new_start(Script::any(), json!("slow")).queue("slow"));
         let slow = lab.start_all(slow).await.unwrap();
         gate.reached_by(1).await;
-        // The slow queue is full, and keeps nobody else waiting.
+        // The slow queue is full, and delays no other.
         let fast = lab.start(Script::any(), json!("fast")).queue("fast").await.unwrap();
         lab.came_to(&fast).await;
         assert_eq!(gate.arrivals(), 1);
@@ -54,7 +54,7 @@ on_every_store! {
     }
 }
 
-/// Answers more than can be stored, and less when it is asked again.
+/// Answers more than can be stored, and less when its error handler is called.
 struct Greedy(Most);
 
 #[derive(Step)]
@@ -82,7 +82,7 @@ impl Machine for Greedy {
 }
 
 on_every_store! {
-    async fn a_step_whose_outcome_is_refused_keeps_its_place(lab: Lab) {
+    async fn a_step_whose_outcome_is_refused_keeps_its_slot(lab: Lab) {
         let limits = Limits { result_bytes: 1_000, ..Limits::default() };
         let lab = lab.opened(Abide::options().limits(limits)).await;
         let most = Most::default();

@@ -1,4 +1,4 @@
-//! Queues: who runs what, when, and beside whom.
+//! Queues: which worker runs which instance, when, and beside which others.
 
 #![allow(
     clippy::unwrap_used,

@@ -136,18 +136,18 @@ on_every_store! {
         // rules 5.3, 6.3
         let gate = Gate::closed();
         let at_gate = gate.clone();
-        let doomed = lab.doomed(move |engine| engine.lease(abide::millis(500)).machine(Script::waiting(move |_, _| {
+        let killable = lab.killable(move |engine| engine.lease(abide::millis(500)).machine(Script::waiting(move |_, _| {
             let gate = at_gate.clone();
             Box::pin(async move {
                 gate.pass().await;
                 done(json!("by the dead"))
             })
         })));
-        let doomed = doomed.await;
+        let killable = killable.await;
         let first = lab.start(Script::any(), json!(1)).partition("p").await.unwrap();
         let second = lab.start(Script::any(), json!(2)).partition("p").await.unwrap();
         gate.reached_by(1).await;
-        doomed.die().await;
+        killable.die().await;
         let engine = lab.engine().lease(abide::secs(3)).machine(Script::new(|_, ctx| done(json!(ctx.attempt()))));
         let engine = engine.start().await.unwrap();
         assert_eq!((lab.came_to(&first).await, lab.came_to(&second).await), (json!(1), json!(0)));

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::common::{At, Gate, Lab, Log, Script};
 
-/// Notes its name at every step, and goes on until there are none left; where its state says so, it waits at the gate.
+/// Notes its name at every step, and goes on until there are none left; where its state requires it, it waits at the gate.
 fn chain(log: &Log<String>, gate: &Gate) -> Script {
     let (log, gate) = (log.clone(), gate.clone());
     Script::waiting(move |_, ctx| {
@@ -27,7 +27,7 @@ fn chain(log: &Log<String>, gate: &Gate) -> Script {
     })
 }
 
-/// What a chain begins with.
+/// The state with which a chain begins.
 fn steps(name: &str, left: u64, gate: Option<u64>) -> Value {
     json!({"name": name, "left": left, "gate": gate})
 }
@@ -60,7 +60,7 @@ on_every_store! {
 }
 
 on_every_store! {
-    async fn a_chain_of_steps_is_not_interrupted_for_what_is_no_more_urgent(lab: Lab) {
+    async fn a_chain_of_steps_is_not_interrupted_by_work_that_is_not_more_urgent(lab: Lab) {
         // rule 4.3
         const ELSEWHERE: Job<u32> = Job::new("elsewhere");
         let (log, gate) = (Log::new(), Gate::closed());
@@ -118,14 +118,14 @@ on_every_store! {
 on_every_store! {
     async fn each_step_of_a_chain_is_committed_before_the_next_begins(lab: Lab) {
         // rules 1.1, 4.3
-        let look: Abide = lab.again().await;
+        let reader: Abide = lab.again().await;
         let engine = lab.engine().run_ahead(1_000, hours(1)).machine(Script::waiting(move |_, ctx| {
-            let look = look.clone();
+            let reader = reader.clone();
             Box::pin(async move {
                 let n = ctx.state().as_u64().unwrap();
-                let row = look.get(ctx.id()).await.unwrap().unwrap();
+                let row = reader.get(ctx.id()).await.unwrap().unwrap();
                 assert_eq!((row.state.to::<u64>().unwrap(), u64::from(row.step_seq)), (n, n + 1));
-                assert_eq!(look.history(ctx.id()).await.unwrap().len() as u64, n + 1);
+                assert_eq!(reader.history(ctx.id()).await.unwrap().len() as u64, n + 1);
                 *ctx.state_mut() = json!(n + 1);
                 if n == 20 { done(json!(n)) } else { next(At::One) }
             })

@@ -104,7 +104,7 @@ on_every_store! {
 }
 
 on_every_store! {
-    async fn what_nobody_has_code_for_is_left_alone_until_somebody_has(lab: Lab) {
+    async fn an_instance_without_code_is_left_alone_until_a_worker_has_the_code(lab: Lab) {
         // rule 2.6: it does not fail, and it causes no busy polling.
         let engine = lab.engine().machine(Tea::<1>::now()).start().await.unwrap();
         let new = lab.start(Tea::<2>::now(), 0).await.unwrap();
@@ -113,10 +113,10 @@ on_every_store! {
         let old = lab.start(Tea::<1>::now(), 0).await.unwrap();
         assert_eq!(lab.came_to(&old).await, 11);
         let before = engine.stats().batches;
-        // Time is what this is about: for so long, next to nothing is asked of the database.
+        // Time is what this is about: for so long, next to nothing is sent to the database.
         tokio::time::sleep(Duration::from_millis(1_500)).await;
-        let asked = engine.stats().batches - before;
-        assert!(asked <= 2, "{asked} transactions in a second and a half, for work that cannot be done here");
+        let sent = engine.stats().batches - before;
+        assert!(sent <= 2, "{sent} transactions in a second and a half, for work that cannot be done here");
         for id in [new.id(), unheard_of] {
             let row = lab.now(id).await;
             assert_eq!((row.status, row.attempt, row.last_error), (Status::Runnable, 0, None));
@@ -135,7 +135,7 @@ on_every_store! {
         let unknown = lab.start_named(tea()).await.unwrap().id();
         let row = lab.now(unknown).await;
         assert_eq!((row.version, row.step.as_str(), row.queue.as_str()), (1, "start", "default"));
-        // Whoever has code declares it, and the newest is remembered when they are gone.
+        // Workers that have code declare it, and the newest is remembered when they are gone.
         for version in [2, 1] {
             let engine = match version {
                 1 => lab.engine().machine(Tea::<1>::now()),

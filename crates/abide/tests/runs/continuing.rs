@@ -263,8 +263,8 @@ on_every_store! {
                 At::Two => continue_as_new(At::Three),
                 At::Three if ctx.signals().len() < 3 => ctx.wait_for(NOTE).then(At::Three),
                 At::Three => {
-                    let places: Vec<i64> = ctx.signals().iter().map(|one| one.sequence.unwrap().0).collect();
-                    done(json!([ctx.awaited_all(NOTE)?, places, ctx.inbox().await?.len()]))
+                    let sequences: Vec<i64> = ctx.signals().iter().map(|one| one.sequence.unwrap().0).collect();
+                    done(json!([ctx.awaited_all(NOTE)?, sequences, ctx.inbox().await?.len()]))
                 }
             }
         }))).start().await.unwrap();
@@ -289,12 +289,12 @@ on_every_store! {
         });
         let mut order = None;
         for round in 0..4 {
-            let doomed = lab.doomed(move |engine| engine.name("w").machine(code())).await;
+            let killable = lab.killable(move |engine| engine.name("w").machine(code())).await;
             if order.is_none() {
                 order = Some(lab.start(Script::any(), json!(0)).key("k").await.unwrap());
             }
-            eventually("some runs", async || doomed.stats().committed > 3 || round > 0).await;
-            doomed.die().await;
+            eventually("some runs", async || killable.stats().committed > 3 || round > 0).await;
+            killable.die().await;
         }
         let engine = lab.engine().name("w").machine(code()).start().await.unwrap();
         let order = order.unwrap();

@@ -18,7 +18,7 @@ on_every_store! {
         let started = lab.start(Script::any(), json!("opened")).key("order:1").priority(2).await.unwrap();
         assert!(started.is_new());
         assert_eq!(started.id(), reserved.id());
-        assert_eq!(lab.came_to(&reserved).await, json!("opened"), "whoever reserved it can wait for it");
+        assert_eq!(lab.came_to(&reserved).await, json!("opened"), "the caller that reserved it can wait for it");
         assert_eq!(lab.now(started.id()).await.priority.0, 2);
         engine.shutdown().await;
     }
@@ -54,7 +54,7 @@ on_every_store! {
 }
 
 on_every_store! {
-    async fn of_many_who_start_what_is_reserved_one_opens_it(lab: Lab) {
+    async fn of_many_callers_that_start_a_reserved_instance_one_opens_it(lab: Lab) {
         // rules 2.2 and 2.7
         let reserved = lab.reserve(Script::any(), "order:1").await.unwrap();
         let starts = (0..20).map(|n| {

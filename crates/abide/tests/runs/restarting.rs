@@ -110,7 +110,7 @@ on_every_store! {
         assert!(matches!(error, OperateError::NotRestartable(Status::Runnable)));
         assert_eq!(error.outcome(), Some("rejected_not_restartable"));
         assert!(matches!(refused(InstanceId(999_999)).await, OperateError::NoTarget(_)));
-        assert!(matches!(lab.restart("nobody").await, Err(OperateError::NoTarget(_))));
+        assert!(matches!(lab.restart("missing").await, Err(OperateError::NoTarget(_))));
         let engine = lab.engine().machine(ill(&well)).start().await.unwrap();
         lab.failed_of(&waiting).await;
         let second = lab.restart("waiting").await.unwrap();

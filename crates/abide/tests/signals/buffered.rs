@@ -1,4 +1,4 @@
-//! Signals that come before anybody waits for them.
+//! Signals that come before they are waited for.
 
 use abide::{HistoryEvent, done};
 use serde_json::json;
@@ -77,7 +77,7 @@ on_every_store! {
 }
 
 on_every_store! {
-    async fn what_nobody_ever_waits_for_is_discarded_when_the_instance_ends(lab: Lab) {
+    async fn a_signal_that_is_never_waited_for_is_discarded_when_the_instance_ends(lab: Lab) {
         // rules 4.1 and 7.6
         let order = lab.start(Script::any(), json!(null)).await.unwrap();
         for n in 0..3 {

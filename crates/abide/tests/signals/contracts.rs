@@ -1,4 +1,4 @@
-//! Contracts: stored when an instance starts, and kept by whoever has no code for it.
+//! Contracts: stored when an instance starts, and enforced also by processes that have no code for it.
 
 use abide::{Json, Key, Name, SendError, Start, ValidationErrors};
 use serde_json::{Value, json};
@@ -56,7 +56,7 @@ on_every_store! {
 }
 
 on_every_store! {
-    async fn all_that_is_wrong_is_told_at_once(lab: Lab) {
+    async fn all_problems_are_reported_at_once(lab: Lab) {
         // rules 8.1 and 8.3
         lab.start(Strict, json!(null)).key("order:1").await.unwrap();
         let cases = [
@@ -79,7 +79,7 @@ on_every_store! {
 }
 
 on_every_store! {
-    async fn arguments_are_bound_by_place_or_by_name_and_defaults_fill_in(lab: Lab) {
+    async fn arguments_are_bound_by_position_or_by_name_and_defaults_fill_in(lab: Lab) {
         // rules 8.1, 8.3 and 8.4
         let engine = lab.engine().machine(Strict).start().await.unwrap();
         let payload = |value: Value| abide::Arguments::Payload(Json::of(&value).unwrap());

@@ -1,4 +1,4 @@
-//! What thousands of signals that nobody waits for cost a step that waits for another: nothing that grows with them.
+//! The cost of thousands of signals that are not waited for, to a step that waits for another: it does not grow with them.
 //!
 //! Counted, not timed: instructions of SQLite's machine, rows that PostgreSQL fetches.
 
@@ -10,7 +10,7 @@ use serde_json::json;
 use crate::common::{Lab, Script};
 use crate::{GO, NOTE};
 
-/// How many signals lie in the crowded inbox: as many as fit in, but for one that is waited for.
+/// The number of signals in the crowded inbox: as many as fit in, except one that is waited for.
 const PENDING: usize = 4_999;
 
 fn name(text: &str) -> Name {

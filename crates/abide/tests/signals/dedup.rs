@@ -4,7 +4,7 @@ use abide::done;
 use serde_json::json;
 
 use crate::common::{At, Lab, Script};
-use crate::{NOTE, PAID, Payment, payment, sent_to, told, waits_for};
+use crate::{NOTE, PAID, Payment, decision, payment, sent_to, waits_for};
 
 on_every_store! {
     async fn sent_again_it_is_the_same_signal(lab: Lab) {
@@ -31,7 +31,7 @@ on_every_store! {
         let arguments = lab.signal("order:1", PAID, &other).dedup("evt-7").await.unwrap_err();
         let name = lab.signal("order:1", NOTE, &"a".into()).dedup("evt-7").await.unwrap_err();
         for error in [arguments, name] {
-            assert_eq!(told(&error), ("rejected_conflicting_duplicate", Some("dedup_conflict")));
+            assert_eq!(decision(&error), ("rejected_conflicting_duplicate", Some("dedup_conflict")));
         }
         let lives: Vec<_> = sent_to(&lab, order.id()).await.iter().map(|one| (one.status.name(), one.sequence.map(|at| at.0))).collect();
         assert_eq!(lives, [("received", Some(1)), ("rejected", None), ("rejected", None)]);
@@ -66,9 +66,9 @@ on_every_store! {
         assert!(again.duplicate && again.id() == first.id());
         assert_eq!((again.record.status.name(), again.record.outcome()), ("applied", "signal_received"));
         let other = lab.signal("order:1", NOTE, &"b".into()).dedup("evt-7").await.unwrap_err();
-        assert_eq!(told(&other).0, "rejected_conflicting_duplicate");
+        assert_eq!(decision(&other).0, "rejected_conflicting_duplicate");
         let fresh = lab.signal("order:1", NOTE, &"a".into()).dedup("evt-8").await.unwrap_err();
-        assert_eq!(told(&fresh), ("rejected_not_active", Some("run_not_active")));
+        assert_eq!(decision(&fresh), ("rejected_not_active", Some("run_not_active")));
         engine.shutdown().await;
     }
 }

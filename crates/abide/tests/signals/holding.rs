@@ -1,10 +1,10 @@
-//! Signals that are held for a key that nobody holds yet.
+//! Signals that are held for a key that no instance has yet.
 
 use abide::{CommandFilter, Key, done, hours, millis};
 use serde_json::json;
 
 use crate::common::{At, Lab, Script};
-use crate::{GO, NOTE, PAID, args, payment, sent_to, told};
+use crate::{GO, NOTE, PAID, args, decision, payment, sent_to};
 
 /// Waits until it has been handed two notes.
 fn two_notes() -> Script {
@@ -16,7 +16,7 @@ fn two_notes() -> Script {
 }
 
 on_every_store! {
-    async fn a_held_signal_is_handed_to_whoever_starts_under_the_key(lab: Lab) {
+    async fn a_held_signal_is_handed_to_the_instance_that_starts_under_the_key(lab: Lab) {
         // rule 7.8
         let engine = lab.engine().machine(two_notes()).start().await.unwrap();
         for text in ["one", "two"] {
@@ -28,7 +28,7 @@ on_every_store! {
         let again = lab.signal("order:1", NOTE, &"one".into()).hold_for(hours(1)).dedup("one").await.unwrap();
         assert!(again.duplicate && again.record.status.name() == "held");
         let other = lab.signal("order:1", NOTE, &"else".into()).hold_for(hours(1)).dedup("one").await.unwrap_err();
-        assert_eq!(told(&other).0, "rejected_conflicting_duplicate");
+        assert_eq!(decision(&other).0, "rejected_conflicting_duplicate");
         assert_eq!(lab.commands("order:1", None, 10).await.unwrap().items.len(), 3, "seen by the key");
 
         let order = lab.start(Script::any(), json!(null)).key("order:1").await.unwrap();
@@ -36,7 +36,7 @@ on_every_store! {
         let sent = sent_to(&lab, order.id()).await;
         let lives: Vec<_> = sent.iter().filter_map(|one| Some((one.sequence?.0, one.status.name()))).collect();
         assert_eq!(lives, [(1, "applied"), (2, "applied")]);
-        // A key that is held by somebody holds nothing.
+        // A key that an instance holds keeps no signals.
         let late = lab.signal("order:1", NOTE, &"one".into()).dedup("one").await.unwrap();
         assert!(late.duplicate);
         engine.shutdown().await;
@@ -72,7 +72,7 @@ on_every_store! {
 }
 
 on_every_store! {
-    async fn what_was_held_too_long_expires_and_is_handed_to_nobody(lab: Lab) {
+    async fn a_signal_that_was_held_too_long_expires_and_is_never_delivered(lab: Lab) {
         // rules 7.6 and 7.8
         let short = lab.signal("order:1", NOTE, &"short".into()).hold_for(millis(5)).await.unwrap();
         lab.signal("order:1", NOTE, &"long".into()).hold_for(hours(1)).await.unwrap();
@@ -88,7 +88,7 @@ on_every_store! {
 }
 
 on_every_store! {
-    async fn the_contract_of_whoever_starts_is_what_it_is_held_to(lab: Lab) {
+    async fn a_held_signal_is_validated_against_the_contract_of_the_instance_that_starts(lab: Lab) {
         // rules 7.8 and 8.2
         let good = lab.signal_named("order:1", "paid", args(&[json!(5)])).hold_for(hours(1)).await.unwrap();
         let bad = lab.signal_named("order:1", "paid", args(&[json!("five")])).hold_for(hours(1)).await.unwrap();

@@ -1,4 +1,4 @@
-//! Signals: what a step waits for, what it is handed, what a sender is told, and the record that remains.
+//! Signals: waits of a step, the signals that it gets, the answers to senders, and the records that remain.
 
 #![allow(
     clippy::unwrap_used,
@@ -81,7 +81,7 @@ pub async fn parked(lab: &Lab, key: &str) -> InstanceId {
     id
 }
 
-/// All that was ever sent to somebody, oldest first.
+/// All commands that were sent to an instance, oldest first.
 pub async fn sent_to(lab: &Lab, id: InstanceId) -> Vec<Command> {
     let mut page = lab.commands(id, None, 10_000).await.unwrap();
     assert!(page.next.is_none());
@@ -89,8 +89,8 @@ pub async fn sent_to(lab: &Lab, id: InstanceId) -> Vec<Command> {
     page.items
 }
 
-/// What the decision table calls a refusal, and its reason.
-pub fn told(error: &SendError) -> (&'static str, Option<&'static str>) {
+/// The outcome of a refusal in the decision table, and its reason.
+pub fn decision(error: &SendError) -> (&'static str, Option<&'static str>) {
     (error.outcome().unwrap(), error.reason())
 }
 

@@ -62,7 +62,7 @@ on_every_store! {
         let came: Vec<String> = lab.ended(id).await.result.unwrap().to().unwrap();
         let mut expected: Vec<_> = sequences.iter().zip(0..100).map(|(at, n)| (*at, n.to_string())).collect();
         expected.sort();
-        assert!(expected.iter().map(|(at, _)| *at).eq(1..=100), "each has its own place");
+        assert!(expected.iter().map(|(at, _)| *at).eq(1..=100), "each has its own number");
         assert_eq!(came, expected.into_iter().map(|(_, text)| text).collect::<Vec<_>>(), "in the order of acceptance");
         engine.shutdown().await;
     }
@@ -92,7 +92,7 @@ on_every_store! {
             })
         })).start().await.unwrap();
         // `next` consumes the one it was handed, and the other is there when it waits; `wait` keeps it, and both are
-        // handed to whom the other wakes.
+        // handed to the step that the other wakes.
         for (how, expected) in [("next", vec![vec!["a"], vec!["b"]]), ("wait", vec![vec!["a"], vec!["a", "b"]])] {
             let before = (gate.arrivals(), log.len());
             let order = lab.start(Script::any(), json!(how)).key(how).await.unwrap();

@@ -8,7 +8,7 @@ use crate::{GO, NOTE, parked, value, waits_for};
 
 on_every_store! {
     async fn a_signal_from_another_process_wakes_the_engine_of_this_one(lab: Lab) {
-        // rule 6.6: the engine does not look by itself.
+        // rule 6.6: the engine does not poll.
         let engine = lab.engine().poll(hours(1)).machine(waits_for("note")).start().await.unwrap();
         let outside = lab.again().await;
         for n in 0..5 {
@@ -42,8 +42,8 @@ on_every_store! {
         let senders = [(*lab).clone(), other].map(|abide| {
             tokio::spawn(async move {
                 for _ in 0..5 {
-                    let letters = (0..50).map(|n| new_signal(format!("order:{n}"), GO, &()));
-                    assert!(abide.signal_all(letters).await.unwrap().iter().all(Result::is_ok));
+                    let signals = (0..50).map(|n| new_signal(format!("order:{n}"), GO, &()));
+                    assert!(abide.signal_all(signals).await.unwrap().iter().all(Result::is_ok));
                 }
             })
         });

@@ -118,7 +118,7 @@ on_every_store! {
 }
 
 on_every_store! {
-    async fn what_a_run_declares_is_told_by_its_first_event(lab: Lab) {
+    async fn the_first_event_of_a_run_has_its_declarations(lab: Lab) {
         // rules 8.2 and 16.1
         let strict = lab.start(crate::Strict, json!(null)).await.unwrap();
         let free = lab.start(Script::any(), json!(null)).await.unwrap();

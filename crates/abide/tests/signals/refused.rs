@@ -1,10 +1,10 @@
-//! The decision table: each refusal says what it is, and leaves a record.
+//! The decision table: each refusal has an outcome, and leaves a record.
 
 use abide::{Abide, InstanceId, Limits, SendError, continue_as_new, done};
 use serde_json::json;
 
 use crate::common::{At, Lab, Script};
-use crate::{GO, NOTE, PAID, args, payment, sent_to, told, waits_for};
+use crate::{GO, NOTE, PAID, args, decision, payment, sent_to, waits_for};
 
 fn rejected(error: SendError) -> abide::Rejected {
     match error {
@@ -14,15 +14,15 @@ fn rejected(error: SendError) -> abide::Rejected {
 }
 
 on_every_store! {
-    async fn nothing_at_that_id_or_key_is_told_and_leaves_no_record(lab: Lab) {
+    async fn a_missing_target_is_reported_and_leaves_no_record(lab: Lab) {
         // rule 7.3
         for error in [
-            lab.signal("nobody", GO, &()).await.unwrap_err(),
+            lab.signal("missing", GO, &()).await.unwrap_err(),
             lab.signal(InstanceId(999_999), GO, &()).await.unwrap_err(),
             lab.signal("999999", GO, &()).hold_for(abide::hours(1)).await.unwrap_err(),
         ] {
             assert!(matches!(error, SendError::NoTarget(_)));
-            assert_eq!(told(&error), ("no_target", None));
+            assert_eq!(decision(&error), ("no_target", None));
             assert!(error.to_string().contains("hold_for"), "{error}");
         }
         let error = lab.signal("order:42", GO, &()).await.unwrap_err().to_string();
@@ -36,7 +36,7 @@ on_every_store! {
         // rules 2.7 and 7.3
         let reserved = lab.reserve(Script::any(), "order:1").await.unwrap();
         let error = lab.signal("order:1", GO, &()).await.unwrap_err();
-        assert_eq!(told(&error), ("rejected_not_started", Some("instance_not_started")));
+        assert_eq!(decision(&error), ("rejected_not_started", Some("instance_not_started")));
         assert!(error.to_string().contains("start it first"), "{error}");
         let record = rejected(error).record.unwrap();
         assert_eq!((record.status.name(), record.instance, record.sequence), ("rejected", Some(reserved.id()), None));
@@ -57,17 +57,17 @@ on_every_store! {
         let new = lab.get("order:1").await.unwrap().unwrap().id;
         assert_ne!(new, old.id());
         let error = lab.signal(old.id(), GO, &()).await.unwrap_err();
-        assert_eq!(told(&error), ("rejected_not_current", Some("run_not_current")));
+        assert_eq!(decision(&error), ("rejected_not_current", Some("run_not_current")));
         assert!(error.to_string().ends_with(&format!("the newest is {new}")), "{error}");
         assert_eq!(rejected(error).current, Some(new));
         // The handle has a key, so the newest is meant.
         lab.signal(&old, GO, &()).await.unwrap();
         assert_eq!(lab.came_to(&old).await, json!("went on"));
-        // Also when the newest has ended, which then is told by it.
+        // Also when the newest has ended, which its own refusal shows.
         let error = lab.signal(old.id(), GO, &()).await.unwrap_err();
-        assert_eq!((told(&error).0, rejected(error).current), ("rejected_not_current", Some(new)));
+        assert_eq!((decision(&error).0, rejected(error).current), ("rejected_not_current", Some(new)));
         let error = lab.signal(new, GO, &()).await.unwrap_err();
-        assert_eq!((told(&error).0, rejected(error).current), ("rejected_not_active", None));
+        assert_eq!((decision(&error).0, rejected(error).current), ("rejected_not_active", None));
         engine.shutdown().await;
     }
 }
@@ -80,7 +80,7 @@ on_every_store! {
         lab.signal(&order, GO, &()).await.unwrap();
         lab.came_to(&order).await;
         let error = lab.signal("order:1", GO, &()).source("late").await.unwrap_err();
-        assert_eq!(told(&error), ("rejected_not_active", Some("run_not_active")));
+        assert_eq!(decision(&error), ("rejected_not_active", Some("run_not_active")));
         assert_eq!(error.to_string(), "the instance has ended");
         let record = rejected(error).record.unwrap();
         assert_eq!((record.rejection.unwrap().reason(), record.source.as_deref()), ("run_not_active", Some("late")));
@@ -94,16 +94,16 @@ on_every_store! {
         // rules 7.3 and 8.3
         let order = lab.start(crate::Strict, json!(null)).key("order:1").await.unwrap();
         let unknown = lab.signal("order:1", NOTE, &"a".into()).await.unwrap_err();
-        assert_eq!(told(&unknown), ("rejected_unknown_signal", Some("unknown_signal")));
+        assert_eq!(decision(&unknown), ("rejected_unknown_signal", Some("unknown_signal")));
         let invalid = lab.signal_named("order:1", "paid", args(&[json!("five"), json!(null), json!(1)])).await.unwrap_err();
-        assert_eq!(told(&invalid), ("rejected_invalid_arguments", Some("invalid_signal_arguments")));
-        let said = invalid.to_string();
-        assert!(said.contains("amount") && said.contains("break the contract"), "{said}");
+        assert_eq!(decision(&invalid), ("rejected_invalid_arguments", Some("invalid_signal_arguments")));
+        let text = invalid.to_string();
+        assert!(text.contains("amount") && text.contains("break the contract"), "{text}");
         let errors = rejected(invalid).validation_errors().unwrap();
         assert_eq!(errors.problems().keys().collect::<Vec<_>>(), ["amount", "arguments"], "all of them at once");
         lab.signal("order:1", PAID, &payment(5)).await.unwrap();
         let lives: Vec<_> = sent_to(&lab, order.id()).await.iter().map(|one| (one.status.name(), one.sequence.map(|at| at.0))).collect();
-        assert_eq!(lives, [("rejected", None), ("rejected", None), ("received", Some(1))], "the refused take no place");
+        assert_eq!(lives, [("rejected", None), ("rejected", None), ("received", Some(1))], "refused ones get no number");
     }
 }
 
@@ -114,14 +114,14 @@ on_every_store! {
         let lab = lab.opened(Abide::options().limits(limits)).await;
         let order = lab.start(Script::any(), json!(null)).key("order:1").await.unwrap();
         let large = lab.signal("order:1", NOTE, &"x".repeat(200)).await.unwrap_err();
-        assert_eq!(told(&large), ("rejected_limit_exceeded", Some("payload_too_large")));
+        assert_eq!(decision(&large), ("rejected_limit_exceeded", Some("payload_too_large")));
         assert!(large.to_string().contains("payload_bytes"), "{large}");
         assert_eq!(rejected(large).record.unwrap().arguments.as_str(), "null", "it is not kept");
         for n in 0..3 {
             lab.signal("order:1", NOTE, &n.to_string()).dedup(n.to_string()).await.unwrap();
         }
         let full = lab.signal("order:1", GO, &()).await.unwrap_err();
-        assert_eq!(told(&full), ("rejected_limit_exceeded", Some("inbox_full")));
+        assert_eq!(decision(&full), ("rejected_limit_exceeded", Some("inbox_full")));
         assert!(full.to_string().contains("inbox_pending"), "{full}");
         // What is there already is not one more.
         assert!(lab.signal("order:1", NOTE, &"0".into()).dedup("0").await.unwrap().duplicate);
@@ -142,9 +142,9 @@ on_every_store! {
     async fn the_inbox_of_five_thousand_is_full_by_default(lab: Lab) {
         // rules 7.3 and 16.3
         lab.start(Script::any(), json!(null)).key("order:1").await.unwrap();
-        let letters = (0..5_001).map(|_| abide::new_signal("order:1", GO, &()));
-        let sent = lab.signal_all(letters).await.unwrap();
+        let signals = (0..5_001).map(|_| abide::new_signal("order:1", GO, &()));
+        let sent = lab.signal_all(signals).await.unwrap();
         assert!(sent[..5_000].iter().all(Result::is_ok));
-        assert_eq!(told(sent[5_000].as_ref().unwrap_err()).1, Some("inbox_full"));
+        assert_eq!(decision(sent[5_000].as_ref().unwrap_err()).1, Some("inbox_full"));
     }
 }

@@ -1,4 +1,4 @@
-//! What an instance was woken for, until that is applied.
+//! The source of a wake, until it is applied.
 
 use abide::{ResumeKind, ResumeSource, Status, WaitKind, done, millis, next};
 use serde_json::json;
@@ -29,10 +29,10 @@ on_every_store! {
         let go = lab.signal(order.id(), GO, &()).await.unwrap();
         gate.reached_by(1).await;
         lab.signal(order.id(), NOTE, &"later".into()).await.unwrap();
-        let look = lab.describe(order.id()).await.unwrap().unwrap();
-        let wait = look.wait.unwrap();
+        let view = lab.describe(order.id()).await.unwrap().unwrap();
+        let wait = view.wait.unwrap();
         let source = ResumeSource { command_id: Some(go.record.id), kind: ResumeKind::Signal };
-        assert_eq!((look.instance.status, wait.resume_source), (Status::Executing, Some(source)));
+        assert_eq!((view.instance.status, wait.resume_source), (Status::Executing, Some(source)));
         assert_eq!((wait.kind, wait.id), (WaitKind::Signal, parked.wait_id));
         gate.open();
         let parked = lab.until_status(order.id(), Status::AwaitingSignal).await;

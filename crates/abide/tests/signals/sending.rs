@@ -1,10 +1,10 @@
-//! Whom a signal is sent to, one at a time and many at once.
+//! The targets of signals, one at a time and many at once.
 
 use abide::{Key, SendError, Target, done, new_signal, new_start};
 use serde_json::json;
 
 use crate::common::{At, Lab, Script};
-use crate::{GO, NOTE, args, sent_to, told, waits_for};
+use crate::{GO, NOTE, args, decision, sent_to, waits_for};
 
 on_every_store! {
     async fn an_instance_is_addressed_by_id_key_handle_or_text(lab: Lab) {
@@ -50,8 +50,8 @@ on_every_store! {
         let engine = lab.engine().machine(waits_for("note")).start().await.unwrap();
         let specs = (0..1_000).map(|n| new_start(Script::any(), json!(null)).key(format!("order:{n}")));
         let ids: Vec<_> = lab.start_all(specs).await.unwrap().into_iter().map(|one| one.unwrap().id()).collect();
-        let letters = (0..1_000).map(|n| new_signal(format!("order:{n}"), NOTE, &n.to_string()).dedup(format!("evt-{n}")));
-        let sent = lab.signal_all(letters).await.unwrap();
+        let signals = (0..1_000).map(|n| new_signal(format!("order:{n}"), NOTE, &n.to_string()).dedup(format!("evt-{n}")));
+        let sent = lab.signal_all(signals).await.unwrap();
         assert_eq!(sent.len(), 1_000);
         for (receipt, id) in sent.iter().zip(&ids) {
             let receipt = receipt.as_ref().unwrap();
@@ -65,7 +65,7 @@ on_every_store! {
 }
 
 on_every_store! {
-    async fn in_one_call_the_good_are_delivered_and_each_of_the_bad_is_told(lab: Lab) {
+    async fn one_call_delivers_the_valid_signals_and_reports_each_invalid_one(lab: Lab) {
         // rule 7.3
         let engine = lab.engine().machine(waits_for("note")).start().await.unwrap();
         let live = lab.start(Script::any(), json!(null)).key("live").await.unwrap();
@@ -75,13 +75,13 @@ on_every_store! {
         lab.reserve(Script::any(), "reserved").await.unwrap();
         let say = |to: &str, text: &str| new_signal(to, NOTE, &text.to_owned());
         let sent = lab.signal_all([
-            say("nobody", "1"),
+            say("missing", "1"),
             say("over", "2"),
             say("live", "3").dedup("d"),
             say("reserved", "4"),
             say("live", "3").dedup("d"),
             say("live", "other").dedup("d"),
-            say("nobody", "5").hold_for(abide::hours(1)),
+            say("missing", "5").hold_for(abide::hours(1)),
             say(&over.id().to_string(), "6"),
         ]).await.unwrap();
         let outcomes: Vec<_> = sent.iter().map(|one| match one {
@@ -100,7 +100,7 @@ on_every_store! {
         ]);
         assert_eq!(lab.came_to(&live).await, json!("3"));
         assert!(matches!(sent[0], Err(SendError::NoTarget(_))));
-        assert_eq!(told(sent[1].as_ref().unwrap_err()), ("rejected_not_active", Some("run_not_active")));
+        assert_eq!(decision(sent[1].as_ref().unwrap_err()), ("rejected_not_active", Some("run_not_active")));
         engine.shutdown().await;
     }
 }
@@ -118,8 +118,8 @@ on_every_store! {
         for error in errors {
             assert!(matches!(error, SendError::Error(_)) && error.outcome().is_none(), "{error}");
         }
-        let letters = [new_signal("order:1", NOTE, &"a".into()), new_signal("", NOTE, &"b".into())];
-        assert!(lab.signal_all(letters).await.is_err());
+        let signals = [new_signal("order:1", NOTE, &"a".into()), new_signal("", NOTE, &"b".into())];
+        assert!(lab.signal_all(signals).await.is_err());
         assert!(lab.signal_all(Vec::<abide::SignalBuilder>::new()).await.unwrap().is_empty());
         assert!(sent_to(&lab, order.id()).await.is_empty());
     }

@@ -7,7 +7,7 @@ use crate::common::{At, Lab, Script};
 use crate::{GO, PAID, parked, payment, sent_to, value};
 
 on_every_store! {
-    async fn a_wait_that_nothing_ends_is_woken_at_its_deadline_and_told_so(lab: Lab) {
+    async fn a_wait_that_nothing_ends_is_woken_at_its_deadline_and_sees_the_timeout(lab: Lab) {
         // rules 6.5 and 7.5
         let engine = lab.engine().machine(Script::new(|at, ctx| match at {
             At::One => ctx.wait_for(PAID).timeout(millis(20)).then(At::Two),
@@ -94,9 +94,9 @@ on_every_store! {
         assert_eq!(row.wait_kind, Some(WaitKind::Timer));
         // No signal ends it.
         lab.signal(&long, GO, &()).await.unwrap();
-        let look = lab.describe("long").await.unwrap().unwrap();
-        assert_eq!((look.liveness.name(), look.wait.unwrap().kind), ("scheduled", WaitKind::Timer));
-        assert_eq!(look.instance.inbox.signals, 1);
+        let view = lab.describe("long").await.unwrap().unwrap();
+        assert_eq!((view.liveness.name(), view.wait.unwrap().kind), ("scheduled", WaitKind::Timer));
+        assert_eq!(view.instance.inbox.signals, 1);
         engine.shutdown().await;
     }
 }

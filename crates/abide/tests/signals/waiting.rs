@@ -1,4 +1,4 @@
-//! What wakes a step that waits, and what it is then handed.
+//! The signals that wake a step, and those that it then gets.
 
 use abide::{Cause, Status, WaitKind, done, next};
 use serde_json::json;
@@ -60,7 +60,7 @@ on_every_store! {
 }
 
 on_every_store! {
-    async fn what_nobody_waits_for_wakes_nobody_and_stays_for_a_later_wait(lab: Lab) {
+    async fn a_signal_that_is_not_waited_for_wakes_nothing_and_stays_for_a_later_wait(lab: Lab) {
         // rules 7.2 and 7.4
         let engine = lab.engine().machine(Script::waiting(|at, ctx| Box::pin(async move {
             let there: Vec<String> = ctx.inbox().await?.iter().map(|one| one.name.to_string()).collect();
@@ -161,11 +161,11 @@ on_every_store! {
             Some("many") => ctx.wait_for_any((0..101).map(|n| format!("s{n}"))).then(At::Two),
             _ => ctx.wait_for("fine").or("\u{7}").then(At::Two),
         })).start().await.unwrap();
-        for (how, said) in [("nothing", "it waits for nothing"), ("name", "name"), ("control", "control"),
+        for (how, expected) in [("nothing", "it waits for nothing"), ("name", "name"), ("control", "control"),
             ("many", "names_per_wait")] {
             let order = lab.start(Script::any(), json!(how)).await.unwrap();
             let error = lab.failed_of(&order).await;
-            assert!(error.contains(said), "{how}: {error}");
+            assert!(error.contains(expected), "{how}: {error}");
         }
         engine.shutdown().await;
     }

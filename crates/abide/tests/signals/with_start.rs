@@ -1,13 +1,13 @@
-//! A signal that starts whom it is for.
+//! A signal that starts its target.
 
 use abide::{Filter, Status, done, new_start};
 use serde_json::json;
 
 use crate::common::{At, Lab, Script};
-use crate::{NOTE, PAID, payment, sent_to, told};
+use crate::{NOTE, PAID, decision, payment, sent_to};
 
 on_every_store! {
-    async fn it_starts_with_the_signal_in_its_inbox_or_goes_to_who_is_there(lab: Lab) {
+    async fn it_starts_with_the_signal_in_its_inbox_or_goes_to_the_instance_that_is_there(lab: Lab) {
         // rule 7.9
         let engine = lab.engine().machine(Script::new(|at, ctx| match at {
             At::One => ctx.wait_for(PAID).then(At::Two),
@@ -25,7 +25,7 @@ on_every_store! {
         assert_eq!((first.sequence().unwrap().0, second.sequence().unwrap().0), (1, 2));
         let id = first.instance().unwrap();
         assert_eq!(crate::value(&lab.ended(id).await.result.unwrap()), json!(["first", [1, 2]]));
-        // Nobody lives there any more, so another is started.
+        // No instance has the key any more, so another is started.
         let third = send("third", 3).dedup("d").await.unwrap();
         assert!(third.started && third.instance() != Some(id));
         assert_eq!(third.sequence().unwrap().0, 1, "a chain of its own");
@@ -40,10 +40,10 @@ on_every_store! {
         // rules 7.9 and 8.2
         let order = || new_start(crate::Strict, json!(null)).key("order:1");
         let unknown = lab.signal_with_start(order(), NOTE, &"a".into()).await.unwrap_err();
-        assert_eq!(told(&unknown), ("rejected_unknown_signal", Some("unknown_signal")));
+        assert_eq!(decision(&unknown), ("rejected_unknown_signal", Some("unknown_signal")));
         let bad: abide::Signal<String> = abide::Signal::new("paid");
         let invalid = lab.signal_with_start(order(), bad, &"five".into()).await.unwrap_err();
-        assert_eq!(told(&invalid).1, Some("invalid_signal_arguments"));
+        assert_eq!(decision(&invalid).1, Some("invalid_signal_arguments"));
         assert!(lab.list(&Filter::default(), None, 10).await.unwrap().items.is_empty());
         let good = lab.signal_with_start(order(), PAID, &payment(1)).await.unwrap();
         assert!(good.started);

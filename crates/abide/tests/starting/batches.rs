@@ -75,7 +75,7 @@ on_every_store! {
 
 on_every_store! {
     async fn calls_that_come_together_are_answered_each_for_itself(lab: Lab) {
-        // rule 2.3: single starts are folded into one transaction, and nobody notices.
+        // rule 2.3: single starts are folded into one transaction, and no caller notices.
         let limits = Limits { state_bytes: 1_000, batch_entries: 500, ..Limits::default() };
         let lab = lab.opened(Abide::options().limits(limits)).await;
         let calls = (0..300).map(|n: usize| {

@@ -1,4 +1,4 @@
-//! Keys: whom they address, whom they keep out, and when they are free again.
+//! Keys: the instances that they address, the starts that they refuse, and when they are free again.
 
 use abide::{
     Error, Filter, Job, Key, Refusal, Scope, StartError, Status, done, hours, new_start, stop,
@@ -9,11 +9,11 @@ use crate::common::{Lab, Script};
 
 const OTHER: Job<u32, u32> = Job::new("other");
 
-/// Ends well, or badly when its state says so.
+/// Ends well, or badly if its state is `"fail"`.
 fn ending() -> Script {
     Script::new(|_, ctx| {
         if ctx.state() == "fail" {
-            stop("as asked")
+            stop("on request")
         } else {
             done(ctx.state().clone())
         }
@@ -47,7 +47,7 @@ on_every_store! {
 }
 
 on_every_store! {
-    async fn or_existing_answers_who_is_there_already(lab: Lab) {
+    async fn or_existing_returns_the_instance_that_is_there_already(lab: Lab) {
         // rule 2.2
         let first = lab.start(Script::any(), json!("first")).key("order:1").or_existing().await.unwrap();
         let again = lab.start(Script::any(), json!("again")).key("order:1").or_existing().await.unwrap();
@@ -126,7 +126,7 @@ on_every_store! {
 on_every_store! {
     async fn a_bad_key_is_refused_before_anything_is_written(lab: Lab) {
         // rule 2.2
-        for (key, says) in [
+        for (key, expected) in [
             ("", "empty"),
             ("42", "digits only"),
             ("a\nb", "control character"),
@@ -143,7 +143,7 @@ on_every_store! {
             for error in refused {
                 let error = error.unwrap();
                 let StartError::Error(Error::Refused(Refusal::BadName { .. })) = &error else { panic!("{error:?}") };
-                assert!(error.to_string().contains(says), "{error}");
+                assert!(error.to_string().contains(expected), "{error}");
             }
         }
         let long = lab.start(Script::any(), json!(1)).unique_key([7; 256]).await.unwrap_err();
@@ -159,7 +159,7 @@ on_every_store! {
 }
 
 on_every_store! {
-    async fn of_many_who_start_under_one_key_at_once_one_wins(lab: Lab) {
+    async fn of_many_callers_that_start_under_one_key_at_once_one_wins(lab: Lab) {
         // rule 2.2
         let handles = [lab.again().await, lab.again().await];
         let starts = (0..40).map(|n| {

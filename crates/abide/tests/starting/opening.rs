@@ -1,4 +1,4 @@
-//! Opening a store by its connection string, and what is said when that is wrong.
+//! Opening a store by its connection string, and the errors when that is wrong.
 
 use std::time::{Duration, Instant};
 
@@ -6,7 +6,7 @@ use abide::{Abide, OpenError};
 
 use crate::common::{Lab, soon};
 
-/// What is wrong with a connection string, and how long it took to say so.
+/// The error for a connection string, and the time until it was reported.
 async fn refused(url: &str) -> (OpenError, Duration) {
     let begun = Instant::now();
     let error = soon("an answer", Abide::open(url)).await.err();
@@ -17,8 +17,8 @@ async fn refused(url: &str) -> (OpenError, Duration) {
 }
 
 #[tokio::test]
-async fn what_is_no_connection_string_is_refused_with_examples() {
-    for (url, says) in [
+async fn an_invalid_connection_string_is_refused_with_examples() {
+    for (url, expected) in [
         ("", "it does not say which store"),
         ("foo", "it does not say which store"),
         ("orders.db", "it does not say which store"),
@@ -31,7 +31,7 @@ async fn what_is_no_connection_string_is_refused_with_examples() {
         let text = error.to_string();
         assert!(matches!(error, OpenError::BadUrl { .. }), "{error:?}");
         assert!(
-            text.contains(says) && text.contains(&format!("{url:?}")),
+            text.contains(expected) && text.contains(&format!("{url:?}")),
             "{text}"
         );
         let examples = ["memory:", "sqlite:orders.db", "postgres://", "https://"];
@@ -52,8 +52,8 @@ async fn a_password_is_not_repeated() {
         "postgres://me:s3cret@host:port/orders",
     ] {
         let (error, _) = refused(url).await;
-        let said = format!("{error} {error:?}");
-        assert!(!said.contains("s3cret"), "{said}");
+        let text = format!("{error} {error:?}");
+        assert!(!text.contains("s3cret"), "{text}");
     }
 }
 
@@ -72,7 +72,7 @@ async fn an_sqlite_file_that_cannot_be_is_refused_with_the_reason() {
         "these are my notes and no database at all, as anybody can see".repeat(20),
     )
     .unwrap();
-    for (url, says) in [
+    for (url, expected) in [
         (
             "sqlite:/no/such/dir/x.db".to_owned(),
             "no directory /no/such/dir",
@@ -88,7 +88,7 @@ async fn an_sqlite_file_that_cannot_be_is_refused_with_the_reason() {
     ] {
         let (error, took) = refused(&url).await;
         let text = error.to_string();
-        assert!(text.contains(says), "{text}");
+        assert!(text.contains(expected), "{text}");
         assert!(took < Duration::from_secs(2), "{took:?} for {text}");
     }
 }
@@ -117,10 +117,10 @@ async fn an_sqlite_file_is_created_and_found_again() {
 
 #[cfg(feature = "postgres")]
 #[tokio::test]
-async fn a_postgres_server_that_is_not_there_is_told_in_time() {
+async fn a_postgres_server_that_is_not_there_is_reported_in_time() {
     for url in [
         "postgres://127.0.0.1:1/x",
-        "postgresql://nobody@127.0.0.1:1/x",
+        "postgresql://stranger@127.0.0.1:1/x",
     ] {
         let (error, took) = refused(url).await;
         let text = error.to_string();
@@ -141,7 +141,7 @@ async fn a_postgres_server_that_is_not_there_is_told_in_time() {
 
 #[cfg(feature = "postgres")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_database_that_is_not_there_is_told_by_its_name() {
+async fn a_database_that_is_not_there_is_reported_by_its_name() {
     let url = tokio::task::spawn_blocking(|| abide_pgtest::server().url("no_such_database"));
     let (error, _) = refused(&url.await.unwrap()).await;
     assert!(error.to_string().contains("no_such_database"), "{error}");
@@ -149,7 +149,7 @@ async fn a_database_that_is_not_there_is_told_by_its_name() {
 
 on_every_store! {
     async fn a_store_is_opened_by_many_at_once(lab: Lab) {
-        // Whoever comes first makes the tables, and the others find them.
+        // The first one makes the tables, and the others find them.
         let url = lab.url().to_owned();
         let opening = (0..6).map(|_| {
             let url = url.clone();

@@ -57,11 +57,11 @@ on_every_store! {
 
 on_every_store! {
     async fn what_is_not_there_is_not_found(lab: Lab) {
-        let nobody = InstanceId(987_654_321);
-        assert_eq!(lab.get(nobody).await.unwrap(), None);
-        assert_eq!(lab.get(Key::new("nobody").unwrap()).await.unwrap(), None);
-        assert!(lab.handle::<u32>(nobody).await.unwrap().is_none());
-        assert_eq!(lab.history(nobody).await.unwrap(), []);
+        let missing = InstanceId(987_654_321);
+        assert_eq!(lab.get(missing).await.unwrap(), None);
+        assert_eq!(lab.get(Key::new("missing").unwrap()).await.unwrap(), None);
+        assert!(lab.handle::<u32>(missing).await.unwrap().is_none());
+        assert_eq!(lab.history(missing).await.unwrap(), []);
         assert_eq!(lab.depths().await.unwrap(), []);
         assert_eq!(lab.workers().await.unwrap(), []);
     }

@@ -24,7 +24,7 @@ fn gated(gate: &Gate) -> Script {
 }
 
 on_every_store! {
-    async fn a_result_is_told_to_all_who_wait_for_it(lab: Lab) {
+    async fn a_result_is_delivered_to_all_callers_that_wait_for_it(lab: Lab) {
         let gate = Gate::closed();
         let engine = lab.engine().machine(gated(&gate)).start().await.unwrap();
         let order = lab.start(Script::any(), json!("kettle")).key("order:1").await.unwrap();
@@ -36,13 +36,13 @@ on_every_store! {
             })
         });
         let waiting: Vec<_> = waiting.collect();
-        // One who stops waiting is not told, and keeps nobody else from it.
+        // A caller that stops waiting gets nothing, and does not affect the others.
         assert!(tokio::time::timeout(millis(10), order.result()).await.is_err());
         gate.open();
         for one in waiting {
             assert_eq!(soon("a result", one).await.unwrap(), "kettle");
         }
-        assert_eq!(lab.came_to(&order).await, json!("kettle"), "and to those who come late");
+        assert_eq!(lab.came_to(&order).await, json!("kettle"), "also for callers that come late");
         engine.shutdown().await;
     }
 }
@@ -60,9 +60,9 @@ on_every_store! {
             let waiting = tokio::spawn(async move { (order.result().await.unwrap(), Instant::now()) });
             gate.open();
             let begun = Instant::now();
-            let (result, told) = soon("the result", waiting).await.unwrap();
+            let (result, received_at) = soon("the result", waiting).await.unwrap();
             assert_eq!(result, json!(n));
-            took.push(told.duration_since(begun));
+            took.push(received_at.duration_since(begun));
             engine.shutdown().await;
         }
         took.sort();
@@ -129,7 +129,7 @@ on_every_store! {
 }
 
 on_every_store! {
-    async fn who_waits_when_the_store_is_closed_is_told_so(lab: Lab) {
+    async fn a_caller_that_waits_when_the_store_is_closed_gets_an_error(lab: Lab) {
         let other = lab.again().await;
         let order = lab.start(Script::any(), json!(1)).step(At::Two).await.unwrap();
         let id = order.id();
@@ -137,7 +137,7 @@ on_every_store! {
         tokio::task::yield_now().await;
         let closed = (*lab).clone();
         soon("the store to close", closed.close()).await;
-        let error = soon("those who wait to be told", waiting).await.unwrap().unwrap_err();
+        let error = soon("an error for the caller that waits", waiting).await.unwrap().unwrap_err();
         assert!(matches!(error, NotDone::Error(Error::Closed)), "{error:?}");
         let error = soon("a start to be refused", lab.start(Script::any(), json!(2)).into_future()).await.unwrap_err();
         assert!(matches!(error, StartError::Error(Error::Closed)), "{error:?}");

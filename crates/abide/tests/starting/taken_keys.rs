@@ -1,4 +1,4 @@
-//! Keys that are taken when an instance would come to hold them: it is told so, and nobody else notices.
+//! Keys that are taken when an instance would come to hold them: it gets an error, and no other instance is affected.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::common::{At, Gate, Lab, Log, Script, eventually};
 
-/// How soon a healthy instance is done that was started beside poisoned ones: they took 25 seconds and more.
+/// The time in which a healthy instance is done that was started beside poisoned ones: they took 25 seconds and more.
 const PROMPTLY: Duration = Duration::from_secs(10);
 
 fn only(statuses: &[Status]) -> Scope {
@@ -26,11 +26,11 @@ enum Only {
     Start,
 }
 
-/// Ends at once; what its error handler is asked is noted.
+/// Ends at once, and notes the faults that its error handler gets.
 #[derive(Clone, Default)]
 struct Ends {
-    asked: Log<(FaultKind, String)>,
-    /// Whether the handler wants it tried again.
+    faults: Log<(FaultKind, String)>,
+    /// `true` if the handler wants it tried again.
     insists: bool,
 }
 
@@ -45,7 +45,7 @@ impl Machine for Ends {
     }
 
     async fn on_error(&self, fault: &Fault, _: &mut Context<Self>) -> Outcome<Self> {
-        self.asked.note((fault.kind(), fault.to_string()));
+        self.faults.note((fault.kind(), fault.to_string()));
         match self.insists {
             true => retry_in(millis(1)),
             false => stop("it was done before"),
@@ -54,7 +54,7 @@ impl Machine for Ends {
 }
 
 on_every_store! {
-    async fn runs_that_would_be_done_under_one_key_fail_and_hold_nobody_up(lab: Lab) {
+    async fn runs_that_would_be_done_under_one_key_fail_and_delay_no_other(lab: Lab) {
         // rule 2.8: three runs of a graph were started under one key that is held when done. The commits of the second
         // and the third were tried again for ever, took both writers, and a healthy run stood still behind them.
         let graph = Graph::builder("once").task("a").build().unwrap();
@@ -83,7 +83,7 @@ on_every_store! {
 }
 
 on_every_store! {
-    async fn the_error_handler_is_asked_when_a_key_is_taken(lab: Lab) {
+    async fn the_error_handler_is_called_when_a_key_is_taken(lab: Lab) {
         // rules 2.8 and 4.2
         let ends = Ends::default();
         let engine = lab.engine().machine(ends.clone()).start().await.unwrap();
@@ -93,7 +93,7 @@ on_every_store! {
         let second = start(2).await.unwrap();
         assert_eq!(lab.failed_of(&second).await, "it was done before");
         let taken = format!("key \"k\" is taken by instance {}", first.id());
-        assert_eq!(ends.asked.read(), [(FaultKind::Outcome, taken)]);
+        assert_eq!(ends.faults.read(), [(FaultKind::Outcome, taken)]);
         assert_eq!(lab.kinds(second.id()).await, ["started", "step_failed", "failed"]);
         engine.shutdown().await;
     }
@@ -101,7 +101,7 @@ on_every_store! {
 
 on_every_store! {
     async fn a_handler_that_insists_on_a_taken_key_is_stopped(lab: Lab) {
-        // rules 2.8 and 5.2: what it answers takes the key too, and it is not asked a second time. The key is held
+        // rules 2.8 and 5.2: what it answers takes the key too, and it is not called a second time. The key is held
         // when it has failed as well, by the first that did.
         let ends = Ends { insists: true, ..Ends::default() };
         let engine = lab.engine().machine(ends.clone()).start().await.unwrap();
@@ -113,7 +113,7 @@ on_every_store! {
         let error = lab.failed_of(&second).await;
         let taken = format!("key \"k\" is taken by instance {}", first.id());
         assert_eq!(error, format!("{taken}; and its error handler failed: {taken}"));
-        assert_eq!(ends.asked.read().len(), 1);
+        assert_eq!(ends.faults.read().len(), 1);
         assert!(!lab.now(second.id()).await.scope.holds(Status::Failed));
         engine.shutdown().await;
     }
@@ -129,7 +129,7 @@ on_every_store! {
             both.push(start(n).key("k").scope(only(&[Status::Runnable])).await.unwrap());
         }
         let healthy = start(7).await.unwrap();
-        // Nobody serves until all are due.
+        // No worker runs until all are due.
         let (last, store) = (lab.now(healthy.id()).await.due_at, lab.store().await);
         eventually("all to be due", async || last <= Some(store.clock().now())).await;
         let engine = lab.engine().machine(ends.clone()).start().await.unwrap();
@@ -142,7 +142,7 @@ on_every_store! {
         assert_eq!(statuses, [Status::Done, Status::Failed]);
         let error = lab.failed_of(&both[1]).await;
         assert_eq!(error, format!("key \"k\" is taken by instance {}", both[0].id()));
-        assert!(ends.asked.read().is_empty(), "no step ran");
+        assert!(ends.faults.read().is_empty(), "no step ran");
         engine.shutdown().await;
     }
 }
@@ -164,7 +164,7 @@ on_every_store! {
             })
         };
         let script = gated(&gate);
-        let doomed = lab.doomed(move |engine| engine.name("w").machine(script)).await;
+        let killable = lab.killable(move |engine| engine.name("w").machine(script)).await;
         let start = |state: &str| {
             let scope = only(&[Status::Scheduled, Status::Runnable]);
             lab.start(Script::any(), json!(state)).key("k").scope(scope)
@@ -172,7 +172,7 @@ on_every_store! {
         let first = start("first").await.unwrap();
         gate.reached_by(1).await;
         let second = start("second").queue("other").await.unwrap();
-        doomed.die().await;
+        killable.die().await;
         let engine = lab.engine().name("w").grace(millis(50)).machine(gated(&gate)).start().await.unwrap();
         gate.reached_by(2).await;
         engine.shutdown().await;

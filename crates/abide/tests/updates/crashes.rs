@@ -24,13 +24,13 @@ async fn a_worker_that_dies_before_the_answer_is_committed_leaves_nothing_of_it(
     let till = Till::gated();
     let (kit, order) = parked(&till).await;
     kit.kill_worker_before_commit(At::Shut);
-    let asked = kit.update("order:1", ADD, &5).accepted().await.unwrap();
+    let update = kit.update("order:1", ADD, &5).accepted().await.unwrap();
     kit.settle().await;
     assert!(kit.worker_is_dead().await);
     assert_eq!(
         (
             till.log.len(),
-            asked.record().await.unwrap().unwrap().status.name()
+            update.record().await.unwrap().unwrap().status.name()
         ),
         (1, "accepted")
     );
@@ -48,7 +48,7 @@ async fn a_worker_that_dies_before_the_answer_is_committed_leaves_nothing_of_it(
     );
     kit.restart_worker().await.unwrap();
     kit.settle().await;
-    assert_eq!(asked.answer().await.unwrap(), 5);
+    assert_eq!(update.answer().await.unwrap(), 5);
     assert_eq!(
         till.log.read(),
         [5, 5],
@@ -71,10 +71,10 @@ async fn a_worker_that_dies_after_the_commit_has_answered() {
     let till = Till::gated();
     let (kit, order) = parked(&till).await;
     kit.kill_worker_after_commit(At::Shut);
-    let asked = kit.update("order:1", ADD, &5).accepted().await.unwrap();
+    let update = kit.update("order:1", ADD, &5).accepted().await.unwrap();
     kit.settle().await;
     assert!(kit.worker_is_dead().await);
-    assert_eq!(asked.answer().await.unwrap(), 5);
+    assert_eq!(update.answer().await.unwrap(), 5);
     kit.restart_worker().await.unwrap();
     kit.settle().await;
     assert_eq!(till.log.read(), [5]);
@@ -93,12 +93,12 @@ async fn an_update_before_the_first_step_survives_the_worker_too() {
         .delay(abide::hours(1))
         .await
         .unwrap();
-    let asked = kit.update("order:1", ADD, &5).accepted().await.unwrap();
+    let update = kit.update("order:1", ADD, &5).accepted().await.unwrap();
     kit.settle().await;
     assert!(kit.worker_is_dead().await);
     kit.restart_worker().await.unwrap();
     kit.settle().await;
-    assert_eq!(asked.answer().await.unwrap(), 5);
+    assert_eq!(update.answer().await.unwrap(), 5);
     kit.assert_status(&order, Status::Scheduled).await;
     kit.kill_worker_before_commit(At::Open);
     kit.advance(abide::hours(1)).await;
@@ -114,22 +114,22 @@ on_every_store! {
     async fn an_engine_that_dies_in_a_handler_is_replaced_and_the_update_answered(lab: Lab) {
         // rules 1.1, 5.3 and 9.1
         let till = Till::gated();
-        let of_doomed = till.clone();
-        let doomed = lab.doomed(move |engine| engine.name("w").machine(of_doomed)).await;
+        let of_killable = till.clone();
+        let killable = lab.killable(move |engine| engine.name("w").machine(of_killable)).await;
         let order = standing(&lab, &till, "waits").await;
-        let asked = lab.update(&order, crate::SLOW, &5).accepted().await.unwrap();
+        let update = lab.update(&order, crate::SLOW, &5).accepted().await.unwrap();
         till.gate.reached_by(1).await;
-        doomed.die().await;
-        assert_eq!(asked.record().await.unwrap().unwrap().status.name(), "accepted");
+        killable.die().await;
+        assert_eq!(update.record().await.unwrap().unwrap().status.name(), "accepted");
         till.gate.open();
         let heir = lab.engine().name("w").machine(till.clone()).start().await.unwrap();
-        assert_eq!(asked.answer().await.unwrap(), 5);
+        assert_eq!(update.answer().await.unwrap(), 5);
         let row = lab.until_status(order.id(), Status::AwaitingSignal).await;
         assert_eq!(row.state.to::<Books>().unwrap().entries, [5]);
         // The wait goes on.
         lab.signal(&order, SHUT, &()).await.unwrap();
         assert_eq!(lab.came_to(&order).await.entries, [5]);
-        eventually("it to be told once", async || {
+        eventually("it to be recorded once", async || {
             lab.kinds(order.id()).await.iter().filter(|kind| **kind == "update_completed").count() == 1
         }).await;
         heir.shutdown().await;

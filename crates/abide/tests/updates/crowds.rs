@@ -18,10 +18,10 @@ on_every_store! {
                 let mut answers = Vec::new();
                 for round in 0..4 {
                     let amount = 1 + n + 50 * round;
-                    let asked = abide.update("waits", ADD, &amount).request_id(format!("{n}-{round}"));
-                    let asked = asked.accepted().await.unwrap();
-                    let sequence = asked.receipt().unwrap().sequence().unwrap().0;
-                    answers.push((sequence, amount, asked.answer().await.unwrap()));
+                    let update = abide.update("waits", ADD, &amount).request_id(format!("{n}-{round}"));
+                    let update = update.accepted().await.unwrap();
+                    let sequence = update.receipt().unwrap().sequence().unwrap().0;
+                    answers.push((sequence, amount, update.answer().await.unwrap()));
                 }
                 answers
             })
@@ -35,7 +35,7 @@ on_every_store! {
         let mut total = 0;
         for (sequence, amount, answer) in &answers {
             total += amount;
-            assert_eq!(*answer, total, "message {sequence} was handled in its place");
+            assert_eq!(*answer, total, "message {sequence} was handled in order");
         }
         let row = lab.until_status(order.id(), Status::AwaitingSignal).await;
         let kept: Books = row.state.to().unwrap();

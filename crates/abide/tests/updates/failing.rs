@@ -28,7 +28,7 @@ on_every_store! {
         lab.update(&order, ADD, &5).await.unwrap();
         assert_eq!(failed(lab.update(&order, FAIL, &"no change".into()).await), "no change");
         assert!(failed(lab.update(&order, PANIC, &()).await).contains("the till is on fire"));
-        assert_eq!(failed(lab.update(&order, FORGOTTEN, &()).await), "nobody handles forgotten");
+        assert_eq!(failed(lab.update(&order, FORGOTTEN, &()).await), "no handler for forgotten");
         let row = lab.until_status(order.id(), Status::AwaitingSignal).await;
         let kept: Books = row.state.to().unwrap();
         assert_eq!((kept.total, row.last_error, row.attempt), (5, None, 0));
@@ -75,7 +75,7 @@ on_every_store! {
         // A signal is not an update.
         let rejected = refused(lab.update(&order, Update::<(), ()>::new("shut"), &()).await);
         assert_eq!(rejected.why.reason(), "unknown_update");
-        let missing = lab.update("nobody", ADD, &1).await.unwrap_err();
+        let missing = lab.update("missing", ADD, &1).await.unwrap_err();
         assert!(matches!(missing, UpdateError::Send(SendError::NoTarget(_))));
         assert_eq!(till.log.len(), 0);
         engine.shutdown().await;
@@ -83,7 +83,7 @@ on_every_store! {
 }
 
 on_every_store! {
-    async fn arguments_that_the_handler_cannot_read_and_answers_that_nobody_can_fail_the_update(lab: Lab) {
+    async fn arguments_that_the_handler_cannot_read_and_answers_that_cannot_be_read_fail_the_update(lab: Lab) {
         // rule 9.2
         let till = Till::gated();
         let engine = engine(&lab, &till).await;
@@ -124,18 +124,18 @@ on_every_store! {
         let engine = engine(&lab, &till).await;
         let order = standing(&lab, &till, "ends").await;
         till.gate.reached_by(1).await;
-        let asked = lab.update(&order, ADD, &5).accepted().await.unwrap();
+        let update = lab.update(&order, ADD, &5).accepted().await.unwrap();
         till.gate.open();
-        let error = failed(asked.answer().await);
+        let error = failed(update.answer().await);
         assert!(error.contains("ended as done"), "{error}");
         assert_eq!(lab.came_to(&order).await.total, 0);
-        assert_eq!(asked.record().await.unwrap().unwrap().status.name(), "failed");
+        assert_eq!(update.record().await.unwrap().unwrap().status.name(), "failed");
         // Cancelled, likewise.
         let order = lab.start(till.clone(), books("waits")).key("w").delay(abide::hours(1)).await.unwrap();
-        let blocked = lab.start(Till::gated(), books("waits")).key("x").queue("nobody").await.unwrap();
-        let asked = lab.update(&blocked, ADD, &1).accepted().await.unwrap();
+        let blocked = lab.start(Till::gated(), books("waits")).key("x").queue("unserved").await.unwrap();
+        let update = lab.update(&blocked, ADD, &1).accepted().await.unwrap();
         lab.cancel(&blocked, "not wanted").await.unwrap();
-        let error = failed(asked.answer_within(millis(20_000)).await);
+        let error = failed(update.answer_within(millis(20_000)).await);
         assert!(error.contains("ended as cancelled"), "{error}");
         assert_eq!(lab.update(&order, ADD, &1).await.unwrap(), 1, "what is due later takes updates now");
         assert_eq!(lab.now(order.id()).await.status, Status::Scheduled);

@@ -1,4 +1,4 @@
-//! What an update changes, and where it finds the instance.
+//! The changes that updates make, in every status of an instance.
 
 use abide::{HistoryEvent, SendError, Status, UpdateError, WaitKind};
 
@@ -40,10 +40,10 @@ on_every_store! {
         let engine = engine(&lab, &till).await;
         let order = standing(&lab, &till, "runs").await;
         till.gate.reached_by(1).await;
-        let asked = lab.update(&order, ADD, &5).accepted().await.unwrap();
+        let update = lab.update(&order, ADD, &5).accepted().await.unwrap();
         assert_eq!(till.log.len(), 0, "not while the step runs");
         till.gate.open();
-        assert_eq!(asked.answer().await.unwrap(), 5);
+        assert_eq!(update.answer().await.unwrap(), 5);
         let came_to = lab.came_to(&order).await;
         assert_eq!((came_to.total, came_to.entries), (5, vec![0, 5]), "after the step, and before the next");
         engine.shutdown().await;
@@ -51,24 +51,24 @@ on_every_store! {
 }
 
 on_every_store! {
-    async fn what_is_told_of_an_update(lab: Lab) {
+    async fn an_update_leaves_a_record_and_history_events(lab: Lab) {
         // rules 9.2, 7.7 and 16.1
         let till = Till::gated();
         let engine = engine(&lab, &till).await;
         let order = standing(&lab, &till, "waits").await;
-        let asked = lab.update(&order, ADD, &5).source("desk 3").accepted().await.unwrap();
-        let receipt = asked.receipt().unwrap();
+        let update = lab.update(&order, ADD, &5).source("desk 3").accepted().await.unwrap();
+        let receipt = update.receipt().unwrap();
         assert_eq!((receipt.record.outcome(), receipt.record.status.name()), ("update_accepted", "accepted"));
         assert_eq!(receipt.sequence().unwrap().0, 1);
-        asked.answer().await.unwrap();
-        let record = asked.record().await.unwrap().unwrap();
+        update.answer().await.unwrap();
+        let record = update.record().await.unwrap().unwrap();
         assert_eq!((record.status.name(), record.result.unwrap().as_str()), ("completed", "5"));
         assert_eq!((record.error, record.source.as_deref(), record.step_sequence), (None, Some("desk 3"), Some(2)));
         let events = lab.events(order.id()).await;
         let kinds: Vec<_> = events.iter().map(|entry| entry.what.kind()).collect();
         assert_eq!(kinds, ["started", "step_completed", "wait_opened", "update_accepted", "update_completed", "message_cursor_advanced"]);
         let HistoryEvent::UpdateAccepted { update_id, name, message_sequence, source, .. } = &events[3].what else { panic!() };
-        assert_eq!((*update_id, name.as_str(), message_sequence.0, source.as_deref()), (asked.id(), "add", 1, Some("desk 3")));
+        assert_eq!((*update_id, name.as_str(), message_sequence.0, source.as_deref()), (update.id(), "add", 1, Some("desk 3")));
         let HistoryEvent::Started { declared_updates, .. } = &events[0].what else { panic!() };
         assert_eq!(declared_updates[0].as_str(), "add");
         engine.shutdown().await;
@@ -120,13 +120,13 @@ on_every_store! {
         let first = engine(&lab, &till).await;
         lab.until_status(order.id(), Status::AwaitingSignal).await;
         first.shutdown().await;
-        let asked = lab.update("waits", ADD, &1).accepted().await.unwrap();
+        let update = lab.update("waits", ADD, &1).accepted().await.unwrap();
         lab.signal("waits", SHUT, &()).await.unwrap();
         let late = lab.update("waits", ADD, &10).accepted().await.unwrap();
         let second = engine(&lab, &till).await;
         let came_to = lab.came_to(&order).await;
         assert_eq!((came_to.total, came_to.entries), (1, vec![1]));
-        assert_eq!(asked.answer().await.unwrap(), 1);
+        assert_eq!(update.answer().await.unwrap(), 1);
         let error = late.answer().await.unwrap_err().to_string();
         assert!(error.contains("ended as done"), "the signal went before it: {error}");
         second.shutdown().await;
@@ -134,16 +134,16 @@ on_every_store! {
 }
 
 on_every_store! {
-    async fn a_buffered_signal_that_nobody_waits_for_never_holds_an_update_up(lab: Lab) {
+    async fn a_buffered_signal_that_is_not_waited_for_never_delays_an_update(lab: Lab) {
         // rule 9.4
         let till = Till::gated();
         let engine = engine(&lab, &till).await;
         let order = standing(&lab, &till, "sleeps").await;
         lab.signal(&order, SHUT, &()).await.unwrap();
         assert_eq!(lab.update(&order, ADD, &1).await.unwrap(), 1);
-        let look = lab.describe(&order).await.unwrap().unwrap();
-        assert_eq!((look.liveness.name(), look.wait.unwrap().kind), ("scheduled", WaitKind::Timer));
-        assert_eq!((look.instance.inbox.signals, look.instance.inbox.cursor.0), (1, 2));
+        let view = lab.describe(&order).await.unwrap().unwrap();
+        assert_eq!((view.liveness.name(), view.wait.unwrap().kind), ("scheduled", WaitKind::Timer));
+        assert_eq!((view.instance.inbox.signals, view.instance.inbox.cursor.0), (1, 2));
         engine.shutdown().await;
     }
 }

@@ -13,7 +13,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
-mod asking;
+mod answers;
 mod crashes;
 mod crowds;
 mod failing;
@@ -26,7 +26,7 @@ use abide::{
 use common::{Gate, Lab, Log};
 use serde::{Deserialize, Serialize};
 
-/// What an instance of [`Till`] keeps: what its step does, and what was added to it.
+/// The state of a [`Till`]: the behaviour of its step, and the amounts that were added.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Books {
     pub how: String,
@@ -59,7 +59,7 @@ pub const SLOW: Update<i64, i64> = Update::new("slow");
 pub const RAW: Update<i64, i64> = Update::new("raw");
 /// Answers with more than can be stored.
 pub const LARGE: Update<usize, String> = Update::new("large");
-/// Is declared, and nobody handles it.
+/// Is declared, and has no handler.
 pub const FORGOTTEN: Update<(), ()> = Update::new("forgotten");
 
 pub const SHUT: Signal<()> = Signal::new("shut");
@@ -71,11 +71,11 @@ pub enum At {
     Shut,
 }
 
-/// A machine that does what its state says, and takes updates meanwhile.
+/// A machine that behaves as its state prescribes, and takes updates meanwhile.
 #[derive(Clone)]
 pub struct Till {
     pub gate: Gate,
-    /// What was added, each time a handler ran.
+    /// The amounts that were added, one for each run of a handler.
     pub log: Log<i64>,
 }
 
@@ -165,7 +165,7 @@ impl Machine for Till {
             }
             "raw" => reply(&call.read(RAW)?),
             "large" => LARGE.reply(&"x".repeat(call.read(LARGE)?)),
-            other => Err(format!("nobody handles {other}").into()),
+            other => Err(format!("no handler for {other}").into()),
         }
     }
 }

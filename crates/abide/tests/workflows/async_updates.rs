@@ -5,7 +5,7 @@ use abide::*;
 use serde_json::{Value, json};
 
 use crate::common::{Gate, Lab, Log, eventually};
-use crate::told::{blocked, ok, operations};
+use crate::recorded::{blocked, ok, operations};
 
 /// Adds so much, after a step.
 const ADD: Update<i64, i64> = Update::new("add");
@@ -17,7 +17,7 @@ const FAIL: Update<String, ()> = Update::new("fail");
 const LARGE: Update<usize, String> = Update::new("large");
 /// Answers at once.
 const PEEK: Update<(), i64> = Update::new("peek");
-/// Never answered by anybody.
+/// Never answered.
 const NEVER: Update<Option<String>, ()> = Update::new("never");
 const SAY: Signal<String> = Signal::new("say");
 const GO: Signal<()> = Signal::new("go");
@@ -30,7 +30,7 @@ const DESK: Flow<Value, Value> = Flow::new("desk").messages(|| {
     messages.update(LARGE).update(PEEK).update(NEVER)
 });
 
-/// What handlers and their test share.
+/// State that handlers and their test share.
 #[derive(Clone)]
 struct Desk {
     gate: Gate,
@@ -65,12 +65,12 @@ impl Desk {
                 }))
             }
         });
-        wf.on_update_async(ASK, |wf, who: String| async move {
+        wf.on_update_async(ASK, |wf, name: String| async move {
             match wf.select((wf.signal(SAY), wf.sleep(hours(1)))).await {
-                OneOf::First(said) => Ok(format!("{who}: {}", said?)),
+                OneOf::First(text) => Ok(format!("{name}: {}", text?)),
                 OneOf::Second(slept) => {
                     slept?;
-                    Ok(format!("{who}: nothing"))
+                    Ok(format!("{name}: nothing"))
                 }
             }
         });
@@ -101,7 +101,7 @@ impl Desk {
         Ok(n)
     }
 
-    /// Waits to be shut, and tells the total.
+    /// Waits to be shut, and returns the total.
     fn code(&self) -> impl WorkflowCode<Value, Value> + Clone {
         let desk = self.clone();
         move |wf: Workflow, _: Value| {
@@ -129,16 +129,16 @@ fn failed<R: std::fmt::Debug>(answer: Result<R, UpdateError>) -> String {
     }
 }
 
-async fn status<R>(asked: &UpdateHandle<R>) -> &'static str {
-    let record = asked.record().await.unwrap().unwrap();
+async fn status<R>(update: &UpdateHandle<R>) -> &'static str {
+    let record = update.record().await.unwrap().unwrap();
     record.status.name()
 }
 
 /// Nothing is wrong with anything, and nothing is to be done.
 async fn is_well(lab: &Lab, id: InstanceId) {
     assert_eq!(lab.doctor().await.unwrap().findings, []);
-    let look = lab.describe(id).await.unwrap().unwrap();
-    assert_ne!(look.liveness.name(), "repair_needed");
+    let view = lab.describe(id).await.unwrap().unwrap();
+    assert_ne!(view.liveness.name(), "repair_needed");
     assert!(!lab.repair(id).await.unwrap());
 }
 
@@ -155,8 +155,8 @@ on_every_store! {
             }
             assert_eq!(lab.update(&run, PEEK, &()).await.unwrap(), 10);
             let events = lab.events(run.id()).await;
-            let told = operations(&events);
-            assert_eq!(told[1..5], ["+2 update add", "+3 step price", "-3 step price = 1", "-2 update add = 1"]);
+            let ops = operations(&events);
+            assert_eq!(ops[1..5], ["+2 update add", "+3 step price", "-3 step price = 1", "-2 update add = 1"]);
             let kinds = lab.kinds(run.id()).await;
             assert_eq!(kinds.iter().filter(|kind| **kind == "update_completed").count(), 5);
             lab.signal(&run, SHUT, &()).await.unwrap();
@@ -176,27 +176,27 @@ on_every_store! {
             let desk = Desk::open();
             let engine = desk.engine(&lab, kept).await;
             let run = lab.start(DESK, json!(null)).await.unwrap();
-            let mut asked = Vec::new();
-            for who in ["ann", "ben", "cid"] {
-                asked.push(lab.update(&run, ASK, &who.to_owned()).accepted().await.unwrap());
+            let mut updates = Vec::new();
+            for name in ["ann", "ben", "cid"] {
+                updates.push(lab.update(&run, ASK, &name.to_owned()).accepted().await.unwrap());
             }
             // Those behind them are answered first.
             assert_eq!(lab.update(&run, ADD, &5).await.unwrap(), 5);
             assert_eq!(lab.update(&run, PEEK, &()).await.unwrap(), 5);
             lab.until_status(run.id(), Status::AwaitingSignal).await;
-            for one in &asked {
+            for one in &updates {
                 assert_eq!(status(one).await, "accepted");
             }
             is_well(&lab, run.id()).await;
             assert_eq!(lab.now(run.id()).await.inbox.updates, 3);
             // They were begun in the order of their messages, so the first takes the first signal (rule 12.2).
-            for (said, one) in ["x", "y", "z"].iter().zip(&asked) {
-                lab.signal(&run, SAY, &(*said).to_owned()).await.unwrap();
+            for (text, one) in ["x", "y", "z"].iter().zip(&updates) {
+                lab.signal(&run, SAY, &(*text).to_owned()).await.unwrap();
                 let answer = one.answer().await.unwrap();
-                assert!(answer.ends_with(said), "{answer}");
+                assert!(answer.ends_with(text), "{answer}");
             }
-            assert_eq!(asked[0].answer().await.unwrap(), "ann: x");
-            assert_eq!(asked[2].answer().await.unwrap(), "cid: z");
+            assert_eq!(updates[0].answer().await.unwrap(), "ann: x");
+            assert_eq!(updates[2].answer().await.unwrap(), "cid: z");
             lab.signal(&run, SHUT, &()).await.unwrap();
             assert_eq!(lab.came_to(&run).await, json!(5));
             let history = lab.export(run.id()).await.unwrap().unwrap();
@@ -242,7 +242,7 @@ on_every_store! {
 }
 
 on_every_store! {
-    async fn one_that_fails_panics_or_says_too_much_fails_alone(lab: Lab) {
+    async fn one_that_fails_panics_or_returns_too_much_fails_alone(lab: Lab) {
         // rule 9.2: what it changed before stays, since others may have seen it.
         for kept in [100, 0] {
             let desk = Desk::open();
@@ -269,11 +269,11 @@ on_every_store! {
     async fn one_that_comes_before_its_handler_waits_for_it_and_holds_nothing_up(lab: Lab) {
         // rules 9.1, 9.4 and 13.1: it was refused when the code waited without a handler.
         let code = |wf: Workflow, _: Value| async move {
-            let said = wf.signal(SAY).await?;
+            let text = wf.signal(SAY).await?;
             wf.signal(GO).await?;
             let total = Desk::open().handle(&wf);
             wf.signal(SHUT).await?;
-            Ok(json!([said, total.get()]))
+            Ok(json!([text, total.get()]))
         };
         for kept in [100, 0] {
             let engine = lab.engine().workflows_kept(kept).workflow(DESK, code).start().await.unwrap();
@@ -308,7 +308,7 @@ on_every_store! {
 
 on_every_store! {
     async fn a_hundred_that_wait_for_their_handler_cost_no_turn_and_are_begun_in_order(lab: Lab) {
-        // rules 9.1 and 9.4: more than are read in the middle of a turn, with signals that nobody waits for among them.
+        // rules 9.1 and 9.4: more than are read in the middle of a turn, with signals among them that are not waited for.
         let code = |wf: Workflow, _: Value| async move {
             wf.signal(GO).await?;
             let order = wf.state(Vec::new());
@@ -326,19 +326,19 @@ on_every_store! {
         };
         let engine = lab.engine().workflow(DESK, code).start().await.unwrap();
         let run = lab.start(DESK, json!(null)).await.unwrap();
-        let mut asked = Vec::new();
+        let mut updates = Vec::new();
         for n in 0..100 {
             if n % 2 == 0 {
                 lab.signal(&run, SAY, &"noise".into()).await.unwrap();
             }
-            asked.push(lab.update(&run, ADD, &n).accepted().await.unwrap());
+            updates.push(lab.update(&run, ADD, &n).accepted().await.unwrap());
         }
         let row = lab.until_status(run.id(), Status::AwaitingSignal).await;
         assert_eq!(row.inbox.updates, 100);
         is_well(&lab, run.id()).await;
         lab.signal(&run, GO, &()).await.unwrap();
         assert_eq!(lab.came_to(&run).await, json!((0..100).collect::<Vec<_>>()));
-        for (one, n) in asked.iter().zip(0..) {
+        for (one, n) in updates.iter().zip(0..) {
             assert_eq!(one.answer().await.unwrap(), n);
         }
         engine.shutdown().await;
@@ -351,17 +351,17 @@ on_every_store! {
         let desk = Desk::shut();
         let engine = desk.engine(&lab, 100).await;
         let run = lab.start(DESK, json!(null)).await.unwrap();
-        let asked = lab.update(&run, ASK, &"ann".into()).accepted().await.unwrap();
+        let update = lab.update(&run, ASK, &"ann".into()).accepted().await.unwrap();
         let priced = lab.update(&run, ADD, &1).accepted().await.unwrap();
         desk.gate.reached_by(1).await;
         lab.signal(&run, SHUT, &()).await.unwrap();
         assert_eq!(lab.came_to(&run).await, json!(0));
-        for error in [failed(asked.answer().await), failed(priced.answer().await)] {
+        for error in [failed(update.answer().await), failed(priced.answer().await)] {
             assert!(error.contains("ended as done"), "{error}");
         }
         assert_eq!(desk.runs.read(), [0; 0], "its step was dropped");
-        let told = operations(&lab.events(run.id()).await);
-        assert_eq!(told.iter().filter(|one| one.ends_with("abandoned")).count(), 6, "{told:?}");
+        let ops = operations(&lab.events(run.id()).await);
+        assert_eq!(ops.iter().filter(|one| one.ends_with("abandoned")).count(), 6, "{ops:?}");
         let history = lab.export(run.id()).await.unwrap().unwrap();
         replays(DESK, desk.code(), &history).unwrap();
         engine.shutdown().await;
@@ -380,12 +380,12 @@ on_every_store! {
         for kept in [100, 0] {
             let engine = lab.engine().workflows_kept(kept).workflow(DESK, code).start().await.unwrap();
             let run = lab.start(DESK, json!(null)).await.unwrap();
-            let asked = lab.update(&run, ASK, &"ann".into()).accepted().await.unwrap();
+            let update = lab.update(&run, ASK, &"ann".into()).accepted().await.unwrap();
             lab.signal(&run, SHUT, &()).await.unwrap();
             let row = lab.until(run.id(), "the last wait", |row| row.awaits.iter().any(|name| name.as_str() == "say")).await;
             assert!(!row.status.is_terminal());
             lab.signal(&run, SAY, &"bye".into()).await.unwrap();
-            assert_eq!(asked.answer().await.unwrap(), "ann: bye");
+            assert_eq!(update.answer().await.unwrap(), "ann: bye");
             assert_eq!(lab.came_to(&run).await, json!(0));
             engine.shutdown().await;
         }
@@ -400,11 +400,11 @@ on_every_store! {
         let code = move |wf: Workflow, _: Value| {
             let cleaned = at_cleaning.clone();
             async move {
-                wf.on_update_async(ASK, move |wf, who: String| {
+                wf.on_update_async(ASK, move |wf, name: String| {
                     let cleaned = cleaned.clone();
                     async move {
                         let Err(error) = wf.signal(SAY).await else { return Ok("heard".into()) };
-                        wf.step("clean up", || async { cleaned.note(who.clone()); ok(()) }).await?;
+                        wf.step("clean up", || async { cleaned.note(name.clone()); ok(()) }).await?;
                         Err(error.into())
                     }
                 });
@@ -418,10 +418,10 @@ on_every_store! {
         for (kept, round) in [(100, 1), (0, 2)] {
             let engine = lab.engine().workflows_kept(kept).workflow(DESK, code.clone()).start().await.unwrap();
             let run = lab.start(DESK, json!(null)).await.unwrap();
-            let asked = lab.update(&run, ASK, &"ann".into()).accepted().await.unwrap();
+            let update = lab.update(&run, ASK, &"ann".into()).accepted().await.unwrap();
             lab.until(run.id(), "it to wait", |row| row.awaits.len() == 2).await;
             lab.cancel(&run, "enough").await.unwrap();
-            let error = failed(asked.answer().await);
+            let error = failed(update.answer().await);
             assert!(error.contains("enough"), "{error}");
             let ended = lab.ended(run.id()).await;
             assert_eq!(ended.status, Status::Cancelled);
@@ -471,18 +471,18 @@ on_every_store! {
         // rules 1.1, 5.3, 9.1 and 12.1
         let desk = Desk::shut();
         let code = desk.code();
-        let doomed = lab.doomed(move |engine| engine.name("w").workflow(DESK, code)).await;
+        let killable = lab.killable(move |engine| engine.name("w").workflow(DESK, code)).await;
         let run = lab.start(DESK, json!(null)).await.unwrap();
-        let asked = lab.update(&run, ASK, &"ann".into()).accepted().await.unwrap();
+        let update = lab.update(&run, ASK, &"ann".into()).accepted().await.unwrap();
         let priced = lab.update(&run, ADD, &5).accepted().await.unwrap();
         desk.gate.reached_by(1).await;
-        doomed.die().await;
-        assert_eq!((status(&asked).await, status(&priced).await), ("accepted", "accepted"));
+        killable.die().await;
+        assert_eq!((status(&update).await, status(&priced).await), ("accepted", "accepted"));
         desk.gate.open();
         let engine = lab.engine().name("w").workflow(DESK, desk.code()).start().await.unwrap();
         assert_eq!(priced.answer().await.unwrap(), 5);
         lab.signal(&run, SAY, &"hello".into()).await.unwrap();
-        assert_eq!(asked.answer().await.unwrap(), "ann: hello");
+        assert_eq!(update.answer().await.unwrap(), "ann: hello");
         let begun = operations(&lab.events(run.id()).await);
         assert_eq!(begun.iter().filter(|one| one.starts_with('+') && one.contains("update")).count(), 2, "{begun:?}");
         lab.signal(&run, SHUT, &()).await.unwrap();
@@ -498,16 +498,16 @@ on_every_store! {
         let changes: [(&str, Change); 3] = [
             ("no such update", |_| ()),
             ("without `async` code", |wf| wf.on_update(ASK, Ok)),
-            ("step \"else\"", |wf| wf.on_update_async(ASK, |wf, who| async move {
+            ("step \"else\"", |wf| wf.on_update_async(ASK, |wf, name| async move {
                 wf.step("else", || async { ok(()) }).await?;
-                Ok(who)
+                Ok(name)
             })),
         ];
         for (what, change) in changes {
             let desk = Desk::open();
             let engine = desk.engine(&lab, 100).await;
             let run = lab.start(DESK, json!(null)).await.unwrap();
-            let asked = lab.update(&run, ASK, &"ann".into()).accepted().await.unwrap();
+            let update = lab.update(&run, ASK, &"ann".into()).accepted().await.unwrap();
             lab.until(run.id(), "it to be begun", |row| row.awaits.len() == 2).await;
             engine.shutdown().await;
             let code = move |wf: Workflow, _: Value| async move {
@@ -519,10 +519,10 @@ on_every_store! {
             lab.signal(&run, SAY, &"hello".into()).await.unwrap();
             let error = blocked(&lab, run.id()).await;
             assert!(error.contains(what), "{what}: {error}");
-            assert_eq!(status(&asked).await, "accepted");
+            assert_eq!(status(&update).await, "accepted");
             engine.shutdown().await;
             let engine = desk.engine(&lab, 100).await;
-            assert_eq!(asked.answer().await.unwrap(), "ann: hello");
+            assert_eq!(update.answer().await.unwrap(), "ann: hello");
             lab.signal(&run, SHUT, &()).await.unwrap();
             assert_eq!(lab.came_to(&run).await, json!(0));
             engine.shutdown().await;
@@ -534,19 +534,19 @@ on_every_store! {
     async fn a_handler_that_awaits_what_is_not_durable_blocks_the_run(lab: Lab) {
         // rule 12.4
         let code = |wf: Workflow, _: Value| async move {
-            wf.on_update_async(ASK, |_, who| async move {
+            wf.on_update_async(ASK, |_, name| async move {
                 tokio::time::sleep(millis(1)).await;
-                Ok(who)
+                Ok(name)
             });
             wf.signal(SHUT).await?;
             Ok(json!(null))
         };
         let engine = lab.engine().workflow(DESK, code).start().await.unwrap();
         let run = lab.start(DESK, json!(null)).await.unwrap();
-        let asked = lab.update(&run, ASK, &"ann".into()).accepted().await.unwrap();
+        let update = lab.update(&run, ASK, &"ann".into()).accepted().await.unwrap();
         let error = blocked(&lab, run.id()).await;
         assert!(error.contains("not a durable operation"), "{error}");
-        assert_eq!(status(&asked).await, "accepted");
+        assert_eq!(status(&update).await, "accepted");
         engine.shutdown().await;
     }
 }
@@ -556,19 +556,19 @@ on_every_store! {
         // rules 9.4 and 12.2: all of them were there before the first turn.
         let code = |wf: Workflow, _: Value| async move {
             let order = wf.state(Vec::new());
-            let asks = order.clone();
-            wf.on_update_async(ASK, move |wf, who: String| {
-                let asks = asks.clone();
+            let recorded = order.clone();
+            wf.on_update_async(ASK, move |wf, name: String| {
+                let recorded = recorded.clone();
                 async move {
-                    asks.update(|order| order.push(who.clone()));
+                    recorded.update(|order| order.push(name.clone()));
                     wf.signal(GO).await?;
-                    asks.update(|order| order.push(format!("{who} went")));
-                    Ok(who)
+                    recorded.update(|order| order.push(format!("{name} went")));
+                    Ok(name)
                 }
             });
             for _ in 0..2 {
-                let said = wf.signal(SAY).await?;
-                order.update(|order| order.push(said));
+                let text = wf.signal(SAY).await?;
+                order.update(|order| order.push(text));
             }
             wf.condition("all", || order.with(Vec::len) == 6).await?;
             Ok(json!(order.get()))
@@ -594,18 +594,18 @@ on_every_store! {
         let desk = Desk::open();
         let engine = desk.engine(&lab, 100).await;
         let run = lab.start(DESK, json!(null)).key("crowd").await.unwrap();
-        let asking = (0..4).map(|who| {
+        let callers = (0..4).map(|caller| {
             let abide = (*lab).clone();
             tokio::spawn(async move {
                 for n in 0..10 {
-                    let id = format!("{who}:{n}");
+                    let id = format!("{caller}:{n}");
                     let first = abide.update("crowd", ADD, &1).request_id(id.as_str()).await.unwrap();
                     let again = abide.update("crowd", ADD, &1).request_id(id.as_str()).await.unwrap();
                     assert_eq!(first, again);
                 }
             })
         });
-        for one in asking.collect::<Vec<_>>() {
+        for one in callers.collect::<Vec<_>>() {
             one.await.unwrap();
         }
         lab.signal(&run, SHUT, &()).await.unwrap();

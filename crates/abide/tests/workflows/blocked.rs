@@ -10,7 +10,7 @@ use abide::{
 use serde_json::{Value, json};
 
 use crate::common::{Lab, eventually};
-use crate::told::{Code, blocked, ok};
+use crate::recorded::{Code, blocked, ok};
 
 const GO: Signal<u32> = Signal::new("go");
 const KID: Job<u32, u32> = Job::new("kid");
@@ -284,11 +284,11 @@ on_every_store! {
             lab.signal(run.id(), GO, &7).await.unwrap();
         }
         let new = engine(&lab, true, 100).await;
-        for (run, (name, _, _, recorded, asked)) in runs.iter().zip(CHANGES) {
+        for (run, (name, _, _, recorded, requested)) in runs.iter().zip(CHANGES) {
             let why = blocked(&lab, run.id()).await;
             let (before, after) = why.split_once(", and the code asks for ").unwrap();
             assert!(before.contains(recorded), "{name}: {why}");
-            assert!(after.contains(asked), "{name}: {why}");
+            assert!(after.contains(requested), "{name}: {why}");
             assert!(after.contains("wf.version"), "the cure: {why}");
             // What came is not lost.
             let sent = lab.commands(run.id(), None, 10).await.unwrap().items;
@@ -358,7 +358,7 @@ on_every_store! {
         lab.signal("it", GO, &1).await.unwrap();
         blocked(&lab, run.id()).await;
         // Nothing wakes it, and nothing is refused.
-        let asked = lab.update("it", SET, &5).accepted().await.unwrap();
+        let update = lab.update("it", SET, &5).accepted().await.unwrap();
         lab.signal("it", GO, &2).await.unwrap();
         tokio::time::sleep(millis(50)).await;
         let row = lab.now(run.id()).await;
@@ -368,7 +368,7 @@ on_every_store! {
         fits.store(true, Ordering::SeqCst);
         assert!(lab.repair("it").await.unwrap());
         assert_eq!(lab.came_to(&run).await, json!([1, 2, 5]));
-        assert_eq!(asked.answer().await.unwrap(), 5);
+        assert_eq!(update.answer().await.unwrap(), 5);
         assert_eq!(lab.now(run.id()).await.last_error, None);
         let events = lab.events(run.id()).await;
         assert!(events.iter().any(|entry| matches!(entry.what, HistoryEvent::Repaired { .. })));
@@ -396,12 +396,12 @@ on_every_store! {
         assert_eq!(lab.update(run.id(), SET, &3).await.unwrap(), 3);
         engine.shutdown().await;
         lab.signal(run.id(), GO, &1).await.unwrap();
-        for (code, asked) in [(gone, "no such update"), (fails, "an update that fails: not any more")] {
+        for (code, problem) in [(gone, "no such update"), (fails, "an update that fails: not any more")] {
             let engine = lab.engine().workflow(RUN, code).start().await.unwrap();
             eventually("it to be blocked so", async || {
-                let look = lab.describe(run.id()).await.unwrap().unwrap();
-                let why = look.reason.map_or(String::new(), |reason| reason.text);
-                look.liveness == Liveness::ReplayBlocked && why.contains(asked) && why.contains(r#"update "set""#)
+                let view = lab.describe(run.id()).await.unwrap().unwrap();
+                let why = view.reason.map_or(String::new(), |reason| reason.text);
+                view.liveness == Liveness::ReplayBlocked && why.contains(problem) && why.contains(r#"update "set""#)
             }).await;
             engine.shutdown().await;
         }
@@ -412,7 +412,7 @@ on_every_store! {
 }
 
 on_every_store! {
-    async fn a_blocked_run_can_be_cancelled_and_holds_nobody_else_up(lab: Lab) {
+    async fn a_blocked_run_can_be_cancelled_and_delays_no_other(lab: Lab) {
         // rules 12.4 and 11.1
         const OLD: Code = |wf, _| Box::pin(async move { wf.now(); Ok(json!(wf.signal(GO).await?)) });
         const NEW: Code = |wf, _| Box::pin(async move { Ok(json!(wf.signal(GO).await?)) });

@@ -7,7 +7,7 @@ use abide::{Flow, Job, Signal, Status, Workflow, secs};
 use serde_json::{Value, json};
 
 use crate::common::{Gate, Lab, eventually};
-use crate::told::{Code, ok, operations};
+use crate::recorded::{Code, ok, operations};
 
 const RUN: Flow<Value, Value> = Flow::new("run");
 const GO: Signal<u32> = Signal::new("go");
@@ -37,11 +37,11 @@ fn counted(
 }
 
 /// Waits until a run waits for its signal of that number, and sends it.
-async fn tell(lab: &Lab, id: abide::InstanceId, number: usize) {
+async fn send_go(lab: &Lab, id: abide::InstanceId, number: usize) {
     eventually("it to wait", async || {
         let row = lab.now(id).await;
-        let told = operations(&lab.events(id).await);
-        let opened = told.iter().filter(|told| told.ends_with("signal go"));
+        let ops = operations(&lab.events(id).await);
+        let opened = ops.iter().filter(|op| op.ends_with("signal go"));
         row.status == Status::AwaitingSignal && opened.count() == number
     })
     .await;
@@ -59,7 +59,7 @@ on_every_store! {
             let engine = lab.engine().workflow(RUN, counted(&entries)).workflows_kept(kept).start().await.unwrap();
             let run = lab.start(RUN, json!(null)).await.unwrap();
             for number in 1..=3 {
-                tell(&lab, run.id(), number).await;
+                send_go(&lab, run.id(), number).await;
             }
             assert_eq!(lab.came_to(&run).await, json!([2, 4, 6]));
             let entries = entries.load(Ordering::SeqCst);
@@ -82,7 +82,7 @@ on_every_store! {
         }
         for number in 1..=3 {
             for run in &runs {
-                tell(&lab, run.id(), number).await;
+                send_go(&lab, run.id(), number).await;
             }
         }
         for run in &runs {
@@ -104,22 +104,22 @@ on_every_store! {
         let keeps = lab.engine().name("first").queue("default", 1).workflow(RUN, counted(&first)).job(BUSY, busy);
         let keeps = keeps.start().await.unwrap();
         let run = lab.start(RUN, json!(null)).await.unwrap();
-        tell(&lab, run.id(), 1).await;
+        send_go(&lab, run.id(), 1).await;
         lab.until(run.id(), "the second wait", |row| row.step_seq > 3 && row.status == Status::AwaitingSignal).await;
         // The first has its hands full, and another takes the next turn.
         let job = lab.start(BUSY, ()).await.unwrap();
         gate.reached_by(1).await;
         let other = lab.again().await.engine().name("second").workflow(RUN, counted(&second)).start().await.unwrap();
-        tell(&lab, run.id(), 2).await;
+        send_go(&lab, run.id(), 2).await;
         eventually("the third wait", async || {
-            let told = operations(&lab.events(run.id()).await);
-            told.iter().filter(|told| told.ends_with("signal go")).count() == 3
+            let ops = operations(&lab.events(run.id()).await);
+            ops.iter().filter(|op| op.ends_with("signal go")).count() == 3
         }).await;
         lab.until_status(run.id(), Status::AwaitingSignal).await;
         other.shutdown().await;
         gate.open();
         lab.came_to(&job).await;
-        tell(&lab, run.id(), 3).await;
+        send_go(&lab, run.id(), 3).await;
         assert_eq!(lab.came_to(&run).await, json!([2, 4, 6]));
         assert_eq!((first.load(Ordering::SeqCst), second.load(Ordering::SeqCst)), (2, 1));
         keeps.shutdown().await;
@@ -130,13 +130,13 @@ on_every_store! {
     async fn code_whose_turn_was_thrown_away_is_forgotten(lab: Lab) {
         // rules 1.3 and 12.1: what the first did after its claim was taken is as if it had never been
         let (gate, other_gate) = (Gate::closed(), Gate::closed());
-        let code = |gate: Gate, says: &'static str| move |wf: Workflow, _: Value| {
+        let code = |gate: Gate, text: &'static str| move |wf: Workflow, _: Value| {
             let gate = gate.clone();
             async move {
                 let gate = &gate;
-                let said = wf.step("say", || async move { gate.pass().await; ok(says.to_owned()) }).await?;
+                let result = wf.step("say", || async move { gate.pass().await; ok(text.to_owned()) }).await?;
                 let go = wf.signal(GO).await?;
-                Ok(json!([said, go]))
+                Ok(json!([result, go]))
             }
         };
         let first = lab.engine().name("w").queue("default", 1).workflow(RUN, code(gate.clone(), "first"));
@@ -147,7 +147,7 @@ on_every_store! {
         let second = second.start().await.unwrap();
         other_gate.reached_by(1).await;
         gate.open();
-        eventually("the first to be told", async || first.stats().stale == 1).await;
+        eventually("the first to lose its claim", async || first.stats().stale == 1).await;
         other_gate.open();
         lab.until_status(run.id(), Status::AwaitingSignal).await;
         second.shutdown().await;
@@ -204,10 +204,10 @@ on_every_store! {
         });
         let count = entries.clone();
         let again = move |wf: Workflow, input: Value| { count.fetch_add(1, Ordering::SeqCst); code(wf, input) };
-        let doomed = lab.doomed(move |engine| engine.name("a").lease(secs(600)).workflow(RUN, code)).await;
+        let killable = lab.killable(move |engine| engine.name("a").lease(secs(600)).workflow(RUN, code)).await;
         let run = lab.start(RUN, json!(null)).await.unwrap();
         lab.until_status(run.id(), Status::AwaitingSignal).await;
-        doomed.die().await;
+        killable.die().await;
         let engine = lab.engine().name("b").workflow(RUN, again).start().await.unwrap();
         lab.signal(run.id(), GO, &5).await.unwrap();
         assert_eq!(lab.came_to(&run).await, json!([1, 5]));

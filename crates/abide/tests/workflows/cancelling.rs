@@ -1,4 +1,4 @@
-//! Cancelling workflows: their code is told, cleans up, and ends.
+//! Cancelling workflows: their code is notified, cleans up, and ends.
 
 use abide::testing::Kit;
 use abide::*;
@@ -10,9 +10,9 @@ const FLOW: Flow<String, Value> = Flow::new("cancellable");
 const NOTE: Signal<u32> = Signal::new("note");
 const KID: Job<u32, u32> = Job::new("kid");
 
-/// Waits in the way that it is told to, and cleans up when it is cancelled.
+/// Waits in the way that its input names, and cleans up when it is cancelled.
 async fn code(wf: Workflow, how: String, gate: Gate, log: Log<String>) -> Result<Value, BoxError> {
-    let told = match &*how {
+    let waited = match &*how {
         "signal" => wf.signal(NOTE).await.map(drop),
         "timed" => wf.signal(NOTE).timeout(hours(1)).await.map(drop),
         "sleep" => wf.sleep(hours(1)).await,
@@ -43,9 +43,9 @@ async fn code(wf: Workflow, how: String, gate: Gate, log: Log<String>) -> Result
         }
         _ => {
             let step = wf.step("long", || {
-                let (gate, told) = (gate.clone(), Told(log.clone()));
+                let (gate, note) = (gate.clone(), NoteOnDrop(log.clone()));
                 async move {
-                    let _told = told;
+                    let _note = note;
                     gate.pass().await;
                     Ok::<_, BoxError>(())
                 }
@@ -53,8 +53,8 @@ async fn code(wf: Workflow, how: String, gate: Gate, log: Log<String>) -> Result
             step.await
         }
     };
-    let Err(OperationError::Cancelled { reason }) = told else {
-        return Ok(json!(format!("unexpected: {told:?}")));
+    let Err(OperationError::Cancelled { reason }) = waited else {
+        return Ok(json!(format!("unexpected: {waited:?}")));
     };
     assert_eq!(wf.cancelled().as_deref(), Some(&*reason));
     for n in 1..=2 {
@@ -69,9 +69,9 @@ async fn code(wf: Workflow, how: String, gate: Gate, log: Log<String>) -> Result
     Ok(json!(reason))
 }
 
-struct Told(Log<String>);
+struct NoteOnDrop(Log<String>);
 
-impl Drop for Told {
+impl Drop for NoteOnDrop {
     fn drop(&mut self) {
         self.0.note("dropped".into());
     }
@@ -156,7 +156,7 @@ on_every_store! {
             let row = lab.now(run.id()).await;
             assert_eq!((row.status, row.last_error.as_deref()), (Status::Cancelled, Some("now")));
         }
-        // The step that ran is told.
+        // The step that ran is dropped.
         log.grown_to(1).await;
         assert_eq!(log.read(), ["dropped"]);
         gate.open();
@@ -207,23 +207,23 @@ on_every_store! {
     async fn however_its_code_returns_it_ends_cancelled(lab: Lab) {
         // rule 11.1: unless it was about to end already.
         let code = |wf: Workflow, how: String| async move {
-            let told = wf.signal(NOTE).await;
+            let waited = wf.signal(NOTE).await;
             match &*how {
                 "done" => Ok(json!("fine")),
                 "error" => Err("it broke".into()),
                 "panic" => panic!("on fire"),
-                _ => { told?; Ok(json!(null)) }
+                _ => { waited?; Ok(json!(null)) }
             }
         };
         let engine = lab.engine().workflow(FLOW, code).start().await.unwrap();
-        for (how, says) in [("done", "stop"), ("error", "stop; and its code failed: it broke"), ("panic", "on fire"), ("as it is", "stop")] {
+        for (how, expected) in [("done", "stop"), ("error", "stop; and its code failed: it broke"), ("panic", "on fire"), ("as it is", "stop")] {
             let run = lab.start(FLOW, how.to_owned()).await.unwrap();
             lab.until_status(run.id(), Status::AwaitingSignal).await;
             lab.cancel(run.id(), "stop").await.unwrap();
             let row = lab.ended(run.id()).await;
             assert_eq!(row.status, Status::Cancelled, "{how}");
             let error = row.last_error.unwrap();
-            assert!(error.starts_with("stop") && error.ends_with(says), "{how}: {error}");
+            assert!(error.starts_with("stop") && error.ends_with(expected), "{how}: {error}");
         }
         engine.shutdown().await;
     }
@@ -237,7 +237,7 @@ on_every_store! {
             engine.name("w").lease(secs(600)).workflow(FLOW, move |wf: Workflow, _: String| {
                 let (gate, log) = (gate.clone(), log.clone());
                 async move {
-                    let told = wf.signal(NOTE).await;
+                    let waited = wf.signal(NOTE).await;
                     for n in 1..=4 {
                         let (gate, log) = (&gate, &log);
                         wf.step(format!("clean {n}"), || async move {
@@ -248,17 +248,17 @@ on_every_store! {
                             Ok::<_, BoxError>(())
                         }).await?;
                     }
-                    told?;
+                    waited?;
                     Ok(json!(null))
                 }
             })
         };
-        let doomed = lab.doomed(build(gate.clone(), log.clone())).await;
+        let killable = lab.killable(build(gate.clone(), log.clone())).await;
         let run = lab.start(FLOW, String::new()).await.unwrap();
         lab.until_status(run.id(), Status::AwaitingSignal).await;
         lab.cancel(run.id(), "stop").await.unwrap();
         gate.reached_by(1).await;
-        doomed.die().await;
+        killable.die().await;
         gate.open();
         let engine = build(gate.clone(), log.clone())(lab.engine()).start().await.unwrap();
         let row = lab.ended(run.id()).await;

@@ -5,7 +5,7 @@ use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
 
 use crate::common::{At, Gate, Lab, Script};
-use crate::told::blocked;
+use crate::recorded::blocked;
 
 const PARENT: Flow<u32, Value> = Flow::new("parent");
 const KID: Job<u32, u32> = Job::new("kid");
@@ -106,7 +106,7 @@ on_every_store! {
 }
 
 on_every_store! {
-    async fn children_come_to_their_results_in_the_order_in_which_they_were_asked_for(lab: Lab) {
+    async fn children_come_to_their_results_in_the_order_in_which_they_were_requested(lab: Lab) {
         // rules 10.1 and 10.2
         let code = |wf: Workflow, count: u32| async move {
             let kids = wf.children((0..count).map(|n| new_start(KID, n))).await?;
@@ -181,7 +181,7 @@ on_every_store! {
         lab.until_status(run.id(), Status::AwaitingChildren).await;
         gate.open();
         assert_eq!(lab.came_to(&run).await, json!(6));
-        // More than there are can never end: the run waits for code that asks for fewer, and has started none (rule 12.4).
+        // More than there are can never end: the run waits for code that requests fewer, and has started none (rule 12.4).
         let run = lab.start(PARENT, 60).await.unwrap();
         let why = blocked(&lab, run.id()).await;
         assert!(why.contains("at least 60 of 6 children") && why.contains("wait for 6 at most"), "{why}");
@@ -213,7 +213,7 @@ on_every_store! {
 }
 
 on_every_store! {
-    async fn one_whose_key_is_taken_is_not_started_and_that_is_told(lab: Lab) {
+    async fn a_child_whose_key_is_taken_is_not_started_and_its_parent_gets_an_error(lab: Lab) {
         // rules 2.2 and 10.1
         let code = |wf: Workflow, _: u32| async move {
             let one = wf.child(new_start(KID, 1).key("taken")).await;
@@ -269,7 +269,7 @@ on_every_store! {
 }
 
 on_every_store! {
-    async fn a_child_that_ends_while_a_step_of_its_parent_runs_is_told_of_meanwhile(lab: Lab) {
+    async fn a_child_that_ends_while_a_step_of_its_parent_runs_is_noticed_meanwhile(lab: Lab) {
         // rules 6.6 and 10.2
         let steps = Gate::closed();
         let at_steps = steps.clone();
@@ -307,7 +307,7 @@ on_every_store! {
 
 on_every_store! {
     async fn a_step_next_to_children_that_end_before_it(lab: Lab) {
-        // rule 10.2: whoever ends while the parent's turn runs is not missed when it parks.
+        // rule 10.2: a child that ends while the parent's turn runs is not missed when it parks.
         let code = |wf: Workflow, n: u32| async move {
             let step = wf.step("short", || async { tokio::time::sleep(millis(3)).await; Ok::<_, BoxError>(1) });
             let (kids, step) = wf.all((wf.children((0..n).map(|n| new_start(KID, n))), step)).await;
@@ -365,7 +365,7 @@ on_every_store! {
 }
 
 on_every_store! {
-    async fn a_child_that_ends_in_another_process_is_told_of_while_a_step_of_its_parent_runs(lab: Lab) {
+    async fn a_child_that_ends_in_another_process_is_noticed_while_a_step_of_its_parent_runs(lab: Lab) {
         // rules 6.6 and 10.2
         let steps = Gate::closed();
         let at_steps = steps.clone();

@@ -23,7 +23,7 @@ fn level(wf: &Workflow) -> State<u32> {
 }
 
 on_every_store! {
-    async fn it_is_looked_at_after_every_update_until_it_is_true(lab: Lab) {
+    async fn it_is_evaluated_after_every_update_until_it_is_true(lab: Lab) {
         // rule 9.5
         let code = |wf: Workflow, at: u32| async move {
             let level = level(&wf);
@@ -56,9 +56,9 @@ on_every_store! {
         let engine = lab.engine().workflow(LEVEL, code).start().await.unwrap();
         let run = lab.start(LEVEL, 0).await.unwrap();
         lab.until_status(run.id(), Status::AwaitingSignal).await;
-        let look = lab.describe(run.id()).await.unwrap().unwrap();
-        assert_eq!(look.liveness.name(), "waiting_for_condition");
-        let wait = look.wait.unwrap();
+        let view = lab.describe(run.id()).await.unwrap().unwrap();
+        assert_eq!(view.liveness.name(), "waiting_for_condition");
+        let wait = view.wait.unwrap();
         let names: Vec<_> = wait.names.iter().map(Name::as_str).collect();
         assert_eq!((wait.kind, names), (WaitKind::Condition, vec!["level.reached"]));
         assert!(wait.id.is_some() && wait.deadline.is_some() && wait.since.is_some());
@@ -76,7 +76,7 @@ on_every_store! {
 }
 
 on_every_store! {
-    async fn its_timeout_is_false_and_told_apart_from_true(lab: Lab) {
+    async fn its_timeout_is_false_and_distinct_from_true(lab: Lab) {
         // rules 7.5 and 9.5
         let code = |wf: Workflow, _: u32| async move {
             let level = level(&wf);
@@ -113,10 +113,10 @@ on_every_store! {
         lab.start(BUSY, ()).await.unwrap();
         gate.reached_by(1).await;
         lab.until(run.id(), "its time to be up", |row| row.timed_out).await;
-        let asked = lab.update(&run, SET, &1).accepted().await.unwrap();
+        let update = lab.update(&run, SET, &1).accepted().await.unwrap();
         gate.open();
         assert_eq!(lab.came_to(&run).await, json!([false, 0, 1]));
-        assert_eq!(asked.answer().await.unwrap(), 1);
+        assert_eq!(update.answer().await.unwrap(), 1);
         engine.shutdown().await;
     }
 }
@@ -124,7 +124,7 @@ on_every_store! {
 const BUSY: Job<(), ()> = Job::new("busy");
 
 on_every_store! {
-    async fn it_is_looked_at_after_signals_and_steps_of_other_branches(lab: Lab) {
+    async fn it_is_evaluated_after_signals_and_steps_of_other_branches(lab: Lab) {
         // rule 9.5
         let code = |wf: Workflow, _: u32| async move {
             let level = wf.state(0);
@@ -297,9 +297,9 @@ on_every_store! {
             let ids: Vec<_> = waits.iter().map(|one| one.wait_id.clone().unwrap().to_string()).collect();
             let expected: Vec<_> = waits.iter().map(|one| format!("wait:{id}:{}", one.operation.unwrap())).collect();
             assert_eq!(ids, expected);
-            let look = lab.describe(id).await.unwrap().unwrap();
-            assert!(look.reason.is_none(), "{:?}", look.reason);
-            assert_eq!(look.wait.unwrap().waits.len(), all.len());
+            let view = lab.describe(id).await.unwrap().unwrap();
+            assert!(view.reason.is_none(), "{:?}", view.reason);
+            assert_eq!(view.wait.unwrap().waits.len(), all.len());
             // A signal is for the wait that wants it, and no condition.
             if signal {
                 lab.signal(id, BUMP, &1).await.unwrap();

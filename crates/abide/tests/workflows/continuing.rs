@@ -16,7 +16,7 @@ on_every_store! {
     async fn fifty_runs_of_one_chain(lab: Lab) {
         // rules 2.4, 2.5 and 12.1
         let code = |wf: Workflow, (n, mut seen): (u32, Vec<u32>)| async move {
-            seen.push(wf.step("look", || async { Ok::<_, BoxError>(n) }).await?);
+            seen.push(wf.step("count", || async { Ok::<_, BoxError>(n) }).await?);
             if n < 50 { wf.continue_as_new((n + 1, seen)) } else { Ok(json!(seen)) }
         };
         let engine = lab.engine().workflow(LOOP, code).start().await.unwrap();
@@ -79,13 +79,13 @@ on_every_store! {
             if run < 2 { wf.continue_as_new((run + 1, seen)) } else { Ok(json!(seen)) }
         };
         let run = lab.start(LOOP, (0, Vec::new())).key("loop").await.unwrap();
-        let asked = lab.update("loop", ADD, &1).accepted().await.unwrap();
+        let update = lab.update("loop", ADD, &1).accepted().await.unwrap();
         for n in 0..6 {
             lab.signal("loop", NOTE, &n).await.unwrap();
         }
         let engine = lab.engine().workflow(LOOP, code).start().await.unwrap();
         lab.until(run.id(), "it to go on", |row| row.status == Status::Continued).await;
-        assert_eq!(asked.answer().await.unwrap(), 101);
+        assert_eq!(update.answer().await.unwrap(), 101);
         let filter = Filter::default();
         crate::common::eventually("its end", async || {
             let all = lab.list(&filter, None, 10).await.unwrap().items;
@@ -119,14 +119,14 @@ on_every_store! {
         assert_ne!(current.id(), old.id());
         lab.signal("loop", GO, &()).await.unwrap();
         assert_eq!(lab.came_to(&current).await, json!(current.id().0));
-        assert_eq!(lab.came_to(&old).await, json!(current.id().0), "whoever waits for the first is told of the last");
+        assert_eq!(lab.came_to(&old).await, json!(current.id().0), "a caller that waits for the first gets the result of the last");
         engine.shutdown().await;
     }
 }
 
 on_every_store! {
     async fn one_that_is_cancelled_does_not_go_on_in_a_new_run(lab: Lab) {
-        // rules 2.4 and 11.1: whoever cancels a workflow wants its end.
+        // rules 2.4 and 11.1: a caller that cancels a workflow wants it to end.
         let code = |wf: Workflow, (n, seen): (u32, Vec<u32>)| async move {
             let _ = wf.signal(GO).await;
             wf.continue_as_new((n + 1, seen))
@@ -150,10 +150,10 @@ on_every_store! {
             let gate = at_gate.clone();
             async move {
                 if n == 0 {
-                    // What it is told of here it does not look at.
+                    // It ignores an error here.
                     let _ = wf.step("slow", || { let gate = gate.clone(); async move { gate.pass().await; Ok::<_, BoxError>(()) } }).await;
                     if wf.cancelled().is_some() {
-                        return Ok(json!("told"));
+                        return Ok(json!("cancelled"));
                     }
                     return wf.continue_as_new((1, seen));
                 }
@@ -180,7 +180,7 @@ on_every_store! {
 }
 
 on_every_store! {
-    async fn a_long_history_is_reported_to_the_code_and_to_those_who_look(lab: Lab) {
+    async fn a_long_history_is_reported_to_the_code_and_to_readers(lab: Lab) {
         // rule 12.6
         let limits = Limits { history_events: 40, ..Limits::default() };
         let lab = lab.opened(Abide::options().limits(limits)).await;
@@ -200,12 +200,12 @@ on_every_store! {
             lab.start(LOOP, (0, Vec::new())).key(&key).await.unwrap();
             for number in 1..=3 {
                 crate::common::eventually("the wait", async || {
-                    let look = lab.describe(&*key).await.unwrap().unwrap();
-                    look.instance.run.number == number && look.instance.status == Status::AwaitingSignal
+                    let view = lab.describe(&*key).await.unwrap().unwrap();
+                    view.instance.run.number == number && view.instance.status == Status::AwaitingSignal
                 }).await;
-                let look = lab.describe(&*key).await.unwrap().unwrap();
-                assert!(look.continue_as_new_recommended, "{} events", look.instance.history_events);
-                assert!(look.instance.history_events >= 40 && look.instance.history_events < 80);
+                let view = lab.describe(&*key).await.unwrap().unwrap();
+                assert!(view.continue_as_new_recommended, "{} events", view.instance.history_events);
+                assert!(view.instance.history_events >= 40 && view.instance.history_events < 80);
                 let handle = lab.handle::<Value>(&*key).await.unwrap().unwrap();
                 lab.signal(&*key, GO, &()).await.unwrap();
                 let ended = lab.ended(handle.id()).await;

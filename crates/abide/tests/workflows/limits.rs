@@ -1,4 +1,4 @@
-//! How large things may get, and odd values.
+//! Limits of sizes, and odd values.
 
 use abide::*;
 use serde_json::{Value, json};
@@ -185,8 +185,8 @@ on_every_store! {
         for name in ["", "line\nbreak", &"x".repeat(10_000)] {
             let run = lab.start(FLOW, json!(name)).await.unwrap();
             lab.until(run.id(), "it to be blocked", |row| row.status == Status::Scheduled).await;
-            let look = lab.describe(run.id()).await.unwrap().unwrap();
-            assert_eq!(look.liveness.name(), "replay_blocked");
+            let view = lab.describe(run.id()).await.unwrap().unwrap();
+            assert_eq!(view.liveness.name(), "replay_blocked");
             assert!(lab.cancel(run.id(), "over").await.unwrap().ended);
         }
         engine.shutdown().await;
@@ -231,9 +231,9 @@ on_every_store! {
         let engine = lab.engine().workflow(FLOW, code).start().await.unwrap();
         let run = lab.start(FLOW, json!(null)).await.unwrap();
         lab.until(run.id(), "it to be blocked", |row| row.status == Status::Scheduled).await;
-        let look = lab.describe(run.id()).await.unwrap().unwrap();
-        assert_eq!(look.liveness, Liveness::ReplayBlocked);
-        let why = look.reason.unwrap().text;
+        let view = lab.describe(run.id()).await.unwrap().unwrap();
+        assert_eq!(view.liveness, Liveness::ReplayBlocked);
+        let why = view.reason.unwrap().text;
         assert!(why.contains("random") && why.contains("nested"), "{why}");
         engine.shutdown().await;
     }

@@ -1,4 +1,4 @@
-//! What a workflow's code must not do: it is told so, with the cure, and nothing hangs.
+//! Misuse by a workflow's code: it is reported with the cure, and nothing hangs.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,7 +11,7 @@ use abide::{
 use serde_json::{Value, json};
 
 use crate::common::Lab;
-use crate::told::{Code, blocked, ok, operations};
+use crate::recorded::{Code, blocked, ok, operations};
 
 const GO: Signal<u32> = Signal::new("go");
 const SET: Update<u32, u32> = Update::new("set");
@@ -20,7 +20,7 @@ const fn flow(name: &'static str) -> Flow<Value, Value> {
     Flow::new(name)
 }
 
-/// What a workflow must not do: a name, the code, and what is said of it.
+/// A misuse: a name, the code, and parts of the reported problem.
 type Misuse = (&'static str, Code, &'static [&'static str]);
 
 const IN_STEPS: &[Misuse] = &[
@@ -204,7 +204,7 @@ const IN_STEPS: &[Misuse] = &[
     ),
 ];
 
-/// What is awaited that is no durable operation.
+/// Code that awaits something that is not a durable operation.
 const BARE: &[Misuse] = &[
     (
         "bare-sleep",
@@ -230,8 +230,8 @@ const BARE: &[Misuse] = &[
         "bare-channel",
         |_, _| {
             Box::pin(async move {
-                let (_tell, told) = tokio::sync::oneshot::channel::<u32>();
-                ok(json!(told.await?))
+                let (_sender, receiver) = tokio::sync::oneshot::channel::<u32>();
+                ok(json!(receiver.await?))
             })
         },
         &["not a durable operation"],
@@ -384,7 +384,7 @@ on_every_store! {
 }
 
 on_every_store! {
-    async fn awaiting_what_is_no_durable_operation_is_told_with_the_cure(lab: Lab) {
+    async fn awaiting_something_that_is_not_a_durable_operation_is_reported_with_the_cure(lab: Lab) {
         // the issue: detected, instead of hanging
         for kept in [0, 100] {
             all_blocked(&lab, BARE, kept).await;
@@ -417,8 +417,8 @@ on_every_store! {
         let run = lab.start(flow("run"), json!(null)).await.unwrap();
         let why = blocked(&lab, run.id()).await;
         assert!(why.contains("not a durable operation"), "{why}");
-        let told = operations(&lab.events(run.id()).await);
-        assert_eq!(told, ["+1 step charge", "-1 step charge = 0"], "and nothing of what followed");
+        let ops = operations(&lab.events(run.id()).await);
+        assert_eq!(ops, ["+1 step charge", "-1 step charge = 0"], "and nothing of what followed");
         engine.shutdown().await;
         let engine = lab.engine().workflow(flow("run"), code(&charged, false)).start().await.unwrap();
         lab.signal(run.id(), GO, &1).await.unwrap();
@@ -447,14 +447,14 @@ on_every_store! {
             Ok(json!([go?, late?]))
         });
         const THREAD: Code = |wf, _| Box::pin(async move {
-            let (tell, told) = tokio::sync::oneshot::channel();
+            let (sender, receiver) = tokio::sync::oneshot::channel();
             std::thread::spawn(move || {
                 std::thread::sleep(millis(50));
-                tell.send(1)
+                sender.send(1)
             });
             let slow = wf.step("slow", || async { tokio::time::sleep(millis(500)).await; ok(1) });
-            match wf.select((slow, wf.signal(GO), told)).await {
-                abide::OneOf::Third(told) => Ok(json!(told?)),
+            match wf.select((slow, wf.signal(GO), receiver)).await {
+                abide::OneOf::Third(received) => Ok(json!(received?)),
                 _ => ok(json!("something else")),
             }
         });
@@ -494,12 +494,12 @@ on_every_store! {
         let engine = lab.engine().workflow(RUN, BAD).start().await.unwrap();
         let run = lab.start(RUN, json!(null)).await.unwrap();
         lab.until_status(run.id(), Status::AwaitingSignal).await;
-        let asked = lab.update(run.id(), SET, &1).accepted().await.unwrap();
+        let update = lab.update(run.id(), SET, &1).accepted().await.unwrap();
         let why = blocked(&lab, run.id()).await;
         assert!(why.contains("asks for random inside the handler of update \"set\""), "{why}");
         engine.shutdown().await;
         let engine = lab.engine().workflow(RUN, GOOD).start().await.unwrap();
-        assert_eq!(asked.answer().await.unwrap(), 2);
+        assert_eq!(update.answer().await.unwrap(), 2);
         lab.signal(run.id(), GO, &1).await.unwrap();
         assert_eq!(lab.came_to(&run).await, json!(1));
         engine.shutdown().await;
@@ -521,8 +521,8 @@ on_every_store! {
         let refused = engine.query(id, ASK, &()).await;
         let Err(QueryError::Refused(why)) = refused else { panic!("{refused:?}") };
         assert!(why.contains("asks for random inside the handler of query \"ask\""), "{why}");
-        let look = lab.describe(id).await.unwrap().unwrap();
-        assert_eq!(look.liveness, Liveness::WaitingForSignal, "the run has nothing to do with it");
+        let view = lab.describe(id).await.unwrap().unwrap();
+        assert_eq!(view.liveness, Liveness::WaitingForSignal, "the run has nothing to do with it");
         lab.signal(id, GO, &1).await.unwrap();
         assert_eq!(lab.came_to(&run).await, json!(1));
         engine.shutdown().await;

@@ -10,11 +10,11 @@ use crate::common::{Lab, Log};
 const RELAY: Flow<u32, Vec<u32>> = Flow::new("relay");
 const NOTE: Signal<u32> = Signal::new("note");
 
-/// How many workflows a test runs.
+/// The number of workflows that a test runs.
 const RUNS: u32 = 200;
-/// How often it kills a worker.
+/// The number of times that it kills a worker.
 const DEATHS: usize = 5;
-/// How many steps each has, and how many signals it takes.
+/// The number of steps that each has, and of signals that it takes.
 const STEPS: u32 = 10;
 const NOTES: u32 = 2;
 
@@ -40,11 +40,11 @@ fn build(
     log: &Log<(u32, String)>,
     name: &str,
     lease: Duration,
-    places: usize,
+    slots: usize,
 ) -> impl FnOnce(EngineBuilder) -> EngineBuilder + Send + 'static {
     let (log, name) = (log.clone(), name.to_owned());
     move |engine| {
-        let engine = engine.name(&name).lease(lease).queue("default", places);
+        let engine = engine.name(&name).lease(lease).queue("default", slots);
         engine.workflow(RELAY, move |wf, run| relay(wf, run, log.clone()))
     }
 }
@@ -55,11 +55,11 @@ async fn start(lab: &Lab) -> Vec<InstanceId> {
     started.into_iter().map(|one| one.unwrap().id()).collect()
 }
 
-/// Sends everyone that note.
+/// Sends that note to every run.
 async fn send(lab: &Lab, note: u32) {
-    let letters = (0..RUNS).map(|n| new_signal(format!("relay:{n}"), NOTE, &(100 + note)));
+    let signals = (0..RUNS).map(|n| new_signal(format!("relay:{n}"), NOTE, &(100 + note)));
     assert!(
-        lab.signal_all(letters)
+        lab.signal_all(signals)
             .await
             .unwrap()
             .iter()
@@ -155,7 +155,7 @@ on_every_store! {
         let lease = millis(900);
         let ids = start(&lab).await;
         let steady = build(&log, "steady", secs(30), 4)(lab.again().await.engine()).start().await.unwrap();
-        let mut doomed = lab.doomed(build(&log, "mortal 0", lease, 60)).await;
+        let mut killable = lab.killable(build(&log, "mortal 0", lease, 60)).await;
         let all = (RUNS * STEPS) as usize;
         for death in 1..=DEATHS {
             if death == 2 || death == 4 {
@@ -164,8 +164,8 @@ on_every_store! {
             // Half of it can be done before the first note, and all after the second.
             let reach = if death < 2 { all / 4 } else { all * death / (DEATHS + 3) };
             grown(&log, reach).await;
-            doomed.die().await;
-            doomed = lab.doomed(build(&log, &format!("mortal {death}"), lease, 60)).await;
+            killable.die().await;
+            killable = lab.killable(build(&log, &format!("mortal {death}"), lease, 60)).await;
         }
         all_done(&lab).await;
         audit(&lab, &ids, &log).await;
@@ -182,15 +182,15 @@ on_every_store! {
         for note in 0..NOTES {
             send(&lab, note).await;
         }
-        let mut doomed = lab.doomed(build(&log, "w", lease, 60)).await;
+        let mut killable = lab.killable(build(&log, "w", lease, 60)).await;
         let all = (RUNS * STEPS) as usize;
         for death in 1..=DEATHS {
             grown(&log, all * death / (DEATHS + 2)).await;
-            doomed.die().await;
-            doomed = lab.doomed(build(&log, "w", lease, 60)).await;
+            killable.die().await;
+            killable = lab.killable(build(&log, "w", lease, 60)).await;
         }
         all_done(&lab).await;
         audit(&lab, &ids, &log).await;
-        doomed.die().await;
+        killable.die().await;
     }
 }

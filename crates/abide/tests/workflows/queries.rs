@@ -1,4 +1,4 @@
-//! Looking at a workflow's own state.
+//! Queries of a workflow's own state.
 
 use abide::{
     Engine, Flow, Job, Messages, Query, QueryError, Signal, Status, Update, Workflow, hours,
@@ -6,7 +6,7 @@ use abide::{
 use serde_json::{Value, json};
 
 use crate::common::{Gate, Lab, Script};
-use crate::told::{Code, ok};
+use crate::recorded::{Code, ok};
 
 const RUN: Flow<Value, Value> =
     Flow::new("run").messages(|| Messages::new().signal(GO).update(ADD));
@@ -17,7 +17,7 @@ const TIMES: Query<u32, u32> = Query::new("times");
 const LATE: Query<(), String> = Query::new("late");
 const KID: Job<u32, u32> = Job::new("kid");
 
-/// Sums what it is told; what it does not know it says.
+/// Sums the numbers that it receives, and answers queries.
 fn summing(gate: Gate) -> impl abide::WorkflowCode<Value, Value> {
     move |wf: Workflow, _: Value| {
         let gate = gate.clone();
@@ -115,7 +115,7 @@ on_every_store! {
         refused(engine.query(id, WRONG, &"three".into()).await);
         let answer = engine.query(id, SHAPE, &()).await;
         assert!(matches!(answer, Err(QueryError::Error(abide::Error::Mismatch { .. }))), "{answer:?}");
-        let answer = engine.query("nobody", SUM, &()).await;
+        let answer = engine.query("missing", SUM, &()).await;
         assert!(matches!(answer, Err(QueryError::NoTarget(_))), "{answer:?}");
         // A job, and a machine, have no such state; and of some there is no code here.
         let kid = lab.start(KID, 1).await.unwrap();

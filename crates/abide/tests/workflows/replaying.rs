@@ -5,13 +5,13 @@ use abide::{Flow, Job, Signal, Status, Workflow, hours, millis, minutes, new_sta
 use serde_json::{Value, json};
 
 use crate::common::{Gate, Lab};
-use crate::told::{ok, operations};
+use crate::recorded::{ok, operations};
 
 const RUN: Flow<Value, Value> = Flow::new("run");
 const GO: Signal<u32> = Signal::new("go");
 const KID: Job<u32, u32> = Job::new("kid");
 
-/// What each commit added to a run's history.
+/// The events that each commit added to a run's history.
 async fn commits(lab: &Lab, id: abide::InstanceId) -> Vec<Vec<&'static str>> {
     let store = lab.store().await;
     let rows = store.history(id, 0, 1_000).await.unwrap();
@@ -77,12 +77,12 @@ on_every_store! {
             }
         };
         let dying = code(gate.clone());
-        let doomed = lab.doomed(move |engine| engine.name("w").lease(secs(600)).workflow(RUN, dying)).await;
+        let killable = lab.killable(move |engine| engine.name("w").lease(secs(600)).workflow(RUN, dying)).await;
         let run = lab.start(RUN, json!(null)).await.unwrap();
         lab.until_status(run.id(), Status::AwaitingSignal).await;
         lab.signal(run.id(), GO, &1).await.unwrap();
         gate.reached_by(1).await;
-        doomed.die().await;
+        killable.die().await;
         let before = operations(&lab.events(run.id()).await);
         assert_eq!(before.len(), 5, "{before:?}");
         assert_eq!((&*before[1], &*before[4]), ("-1 signal go = [1]", "+4 step held"));
@@ -128,7 +128,7 @@ async fn every_operation_takes_the_next_number_and_a_crash_after_every_commit_ch
             passed
         ]))
     };
-    let mut told = Vec::new();
+    let mut histories = Vec::new();
     for (kept, dies) in [(100, false), (0, false), (100, true), (0, true)] {
         let kit = Kit::builder()
             .workflow(RUN, code)
@@ -166,14 +166,19 @@ async fn every_operation_takes_the_next_number_and_a_crash_after_every_commit_ch
             }
         }
         all.sort_unstable();
-        told.push(all);
+        histories.push(all);
     }
-    for other in &told[1..] {
-        assert_eq!(other, &told[0]);
+    for other in &histories[1..] {
+        assert_eq!(other, &histories[0]);
     }
     for number in 2..=12 {
         let is_it = |one: &&String| one.starts_with(&format!("-{number} "));
-        assert_eq!(told[0].iter().filter(is_it).count(), 1, "{:?}", told[0]);
+        assert_eq!(
+            histories[0].iter().filter(is_it).count(),
+            1,
+            "{:?}",
+            histories[0]
+        );
     }
 }
 
@@ -191,9 +196,9 @@ on_every_store! {
                     });
                     step.await?;
                     order.update(|order| order.push(n));
-                    let place = order.with(Vec::len);
-                    // Its number depends on who came before.
-                    wf.step(format!("after {n} as {place}"), || async { ok(()) }).await?;
+                    let position = order.with(Vec::len);
+                    // Its number depends on the branches that came before.
+                    wf.step(format!("after {n} as {position}"), || async { ok(()) }).await?;
                     ok(())
                 }
             };
@@ -212,7 +217,7 @@ on_every_store! {
         for run in &runs {
             lab.until_status(run.id(), Status::AwaitingSignal).await;
             let recorded = operations(&lab.events(run.id()).await);
-            let ends = recorded.iter().filter_map(|told| told.split(" step step ").nth(1).filter(|_| told.starts_with('-')));
+            let ends = recorded.iter().filter_map(|op| op.split(" step step ").nth(1).filter(|_| op.starts_with('-')));
             let ends: Vec<u64> = ends.map(|end| end[..1].parse().unwrap()).collect();
             lab.signal(run.id(), GO, &1).await.unwrap();
             let orders = lab.came_to(run).await;

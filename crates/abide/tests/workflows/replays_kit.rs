@@ -1,4 +1,4 @@
-//! Whether today's code fits yesterday's history, seen in a test.
+//! Tests that check today's code against yesterday's history.
 
 use std::panic::AssertUnwindSafe;
 
@@ -7,7 +7,7 @@ use abide::{Flow, Job, RunHistory, Signal, Status, hours, new_start};
 use serde_json::{Value, json};
 
 use crate::common::Lab;
-use crate::told::{Code, ok};
+use crate::recorded::{Code, ok};
 
 const RUN: Flow<Value, Value> = Flow::new("run");
 const GO: Signal<u32> = Signal::new("go");
@@ -20,7 +20,7 @@ const CODE: Code = |wf, input| {
         let (kid, go) = wf.all((wf.child(new_start(KID, 2)), wf.signal(GO))).await;
         wf.sleep(hours(1)).await?;
         if input["fails"] == json!(true) {
-            return Err("as asked".into());
+            return Err("on request".into());
         }
         Ok(json!([a, token.len(), kid?, go?]))
     })
@@ -54,13 +54,13 @@ async fn code_replays_its_own_histories_however_far_they_have_come() {
     }
 }
 
-/// Why code does not fit a run.
+/// The reason why code does not fit a run.
 fn problem(code: Code, run: &RunHistory) -> String {
     replays(RUN, code, run).unwrap_err()
 }
 
 #[tokio::test]
-async fn what_does_not_fit_is_told() {
+async fn code_that_does_not_fit_is_reported() {
     // rule 12.4
     let (open, done, failed) = (
         exported(Status::AwaitingSignal).await,
@@ -87,11 +87,11 @@ async fn what_does_not_fit_is_told() {
             Ok(json!("another"))
         })
     };
-    let told = problem(other, &done);
+    let text = problem(other, &done);
     assert!(
-        told.contains("the run ended with [1,36,3,4]")
-            && told.contains(r#"the code returns "another""#),
-        "{told}"
+        text.contains("the run ended with [1,36,3,4]")
+            && text.contains(r#"the code returns "another""#),
+        "{text}"
     );
     assert_eq!(replays(RUN, other, &open), Ok(()), "it has not come so far");
     assert_eq!(replays(RUN, other, &failed), Ok(()));
@@ -121,23 +121,23 @@ async fn what_does_not_fit_is_told() {
         })
     };
     for (run, status) in [(&done, "done"), (&failed, "failed")] {
-        let told = problem(more, run);
+        let text = problem(more, run);
         assert_eq!(
-            told,
+            text,
             format!("the run is {status}, and at the end of its history the code waits for more")
         );
     }
     const TYPED: Flow<u32, Value> = Flow::new("run");
     let typed = |_: abide::Workflow, n: u32| async move { Ok(json!(n)) };
-    let told = replays(TYPED, typed, &open).unwrap_err();
+    let text = replays(TYPED, typed, &open).unwrap_err();
     assert!(
-        told.contains("the history has its input") && told.contains("u32"),
-        "{told}"
+        text.contains("the history has its input") && text.contains("u32"),
+        "{text}"
     );
     const OTHER: Flow<Value, Value> = Flow::new("other");
-    let told = replays(OTHER, CODE, &open).unwrap_err();
+    let text = replays(OTHER, CODE, &open).unwrap_err();
     assert_eq!(
-        told,
+        text,
         r#"the history is that of "run", and the code that of "other""#
     );
     let bare: Code = |_, _| Box::pin(async { std::future::pending().await });
@@ -187,7 +187,7 @@ on_every_store! {
         let read = RunHistory::from_file(&path).unwrap();
         assert_eq!(read, exported);
         assert_replays(RUN, CODE, &read);
-        assert_eq!(lab.export("nobody").await.unwrap(), None);
+        assert_eq!(lab.export("missing").await.unwrap(), None);
         std::fs::write(&path, "not a history").unwrap();
         let error = RunHistory::from_file(&path).unwrap_err();
         assert_eq!(error.kind(), std::io::ErrorKind::InvalidData, "{error}");

@@ -11,12 +11,12 @@ use abide::{
 use serde_json::{Value, json};
 
 use crate::common::{Lab, Log};
-use crate::told::{ok, operations};
+use crate::recorded::{ok, operations};
 
 const RUN: Flow<Value, Value> = Flow::new("run");
 const GO: Signal<u32> = Signal::new("go");
 
-/// What each attempt saw: its number and its token.
+/// The number and the token of each attempt.
 type Seen = Log<(u32, String)>;
 
 /// A step that fails until it was begun often enough.
@@ -57,8 +57,8 @@ on_every_store! {
         let engine = lab.engine().workflow(RUN, code).start().await.unwrap();
         let run = lab.start(RUN, json!(null)).await.unwrap();
         let row = lab.until_status(run.id(), Status::Scheduled).await;
-        let look = lab.describe(run.id()).await.unwrap().unwrap();
-        let wait = look.wait.unwrap();
+        let view = lab.describe(run.id()).await.unwrap().unwrap();
+        let wait = view.wait.unwrap();
         assert_eq!(wait.kind, WaitKind::Timer);
         let events = lab.events(run.id()).await;
         let again = events.iter().find_map(|entry| match &entry.what {
@@ -83,12 +83,12 @@ on_every_store! {
         let seen = Seen::new();
         let code = flaky(seen.clone(), 9, Retry::every(millis(400)).attempts(3));
         let dying = code.clone();
-        let doomed = lab.doomed(move |engine| engine.name("w").lease(secs(600)).workflow(RUN, dying)).await;
+        let killable = lab.killable(move |engine| engine.name("w").lease(secs(600)).workflow(RUN, dying)).await;
         let run = lab.start(RUN, json!(null)).await.unwrap();
         lab.until_status(run.id(), Status::Scheduled).await;
-        doomed.die().await;
+        killable.die().await;
         let engine = lab.engine().name("w").workflow(RUN, code).start().await.unwrap();
-        assert_eq!(lab.came_to(&run).await, json!(["flaky", "failure 2"]), "the last error is told");
+        assert_eq!(lab.came_to(&run).await, json!(["flaky", "failure 2"]), "the last error is reported");
         let seen = seen.read();
         let numbers: Vec<u32> = seen.iter().map(|(number, _)| *number).collect();
         assert_eq!(numbers, [0, 1, 2]);
@@ -152,10 +152,10 @@ async fn each_of_several_steps_is_tried_again_at_its_own_time_and_a_signal_haste
             let tries = tries.clone();
             async move {
                 let tries = &tries;
-                let step = |place: usize, delay| {
-                    let step = wf.step(format!("step {place}"), move || async move {
-                        match tries[place].fetch_add(1, Ordering::SeqCst) {
-                            2 => ok(place),
+                let step = |index: usize, delay| {
+                    let step = wf.step(format!("step {index}"), move || async move {
+                        match tries[index].fetch_add(1, Ordering::SeqCst) {
+                            2 => ok(index),
                             count => Err(format!("{count}").into()),
                         }
                     });
@@ -170,7 +170,7 @@ async fn each_of_several_steps_is_tried_again_at_its_own_time_and_a_signal_haste
         let kit = kit.build().await.unwrap();
         let run = kit.start(RUN, json!(null)).await.unwrap();
         let begun = kit.now();
-        let seen = || [0, 1].map(|place| counts[place].load(Ordering::SeqCst));
+        let seen = || [0, 1].map(|index| counts[index].load(Ordering::SeqCst));
         let due = async || kit.get(run.id()).await.unwrap().unwrap().due_at;
         kit.settle().await;
         assert_eq!((seen(), due().await), ([1, 1], Some(begun + minutes(3))));
@@ -209,9 +209,9 @@ on_every_store! {
         let engine = lab.engine().workflow(RUN, code).start().await.unwrap();
         let run = lab.start(RUN, json!(null)).await.unwrap();
         assert_eq!(lab.came_to(&run).await, json!("quick"));
-        let told = operations(&lab.events(run.id()).await);
-        assert_eq!(told.len(), 4, "{told:?}");
-        assert!(told[2].contains("2 times") && told[2].contains("50"), "{told:?}");
+        let ops = operations(&lab.events(run.id()).await);
+        assert_eq!(ops.len(), 4, "{ops:?}");
+        assert!(ops[2].contains("2 times") && ops[2].contains("50"), "{ops:?}");
         engine.shutdown().await;
     }
 }

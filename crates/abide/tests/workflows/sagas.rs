@@ -8,7 +8,7 @@ use crate::common::{Gate, Lab, Log};
 const TRIP: Flow<u32, u32> = Flow::new("trip");
 const GO: Signal<()> = Signal::new("go");
 
-/// Books so many things, then ends in the way it is told.
+/// Books one thing, and registers its undo.
 async fn book(wf: &Workflow, saga: &Saga, n: u32, log: &Log<String>) -> Result<(), BoxError> {
     wf.step(format!("book {n}"), || {
         let log = log.clone();
@@ -73,11 +73,11 @@ on_every_store! {
     async fn what_was_done_is_undone_in_reverse_when_what_follows_fails(lab: Lab) {
         // rules 1.1 and 12.1
         for kept in [100, 0] {
-            for (how, says) in [(1, "no rooms"), (5, "declined")] {
+            for (how, expected) in [(1, "no rooms"), (5, "declined")] {
                 let (engine, log) = engine(&lab, kept).await;
                 let run = lab.start(TRIP, how).await.unwrap();
                 let error = lab.failed_of(&run).await;
-                assert!(error.contains(says), "{error}");
+                assert!(error.contains(expected), "{error}");
                 assert_eq!(log.read(), ALL);
                 engine.shutdown().await;
             }
@@ -118,7 +118,7 @@ on_every_store! {
 }
 
 on_every_store! {
-    async fn what_cannot_be_undone_is_told_and_the_rest_is_undone(lab: Lab) {
+    async fn an_undo_that_fails_is_reported_and_the_rest_is_undone(lab: Lab) {
         // rules 5.2 and 12.1
         let log = Log::new();
         let noted = log.clone();
@@ -180,10 +180,10 @@ on_every_store! {
                 }
             })
         };
-        let doomed = lab.doomed(build(gate.clone(), log.clone())).await;
+        let killable = lab.killable(build(gate.clone(), log.clone())).await;
         let run = lab.start(TRIP, 0).await.unwrap();
         gate.reached_by(1).await;
-        doomed.die().await;
+        killable.die().await;
         gate.open();
         let engine = build(gate.clone(), log.clone())(lab.engine()).start().await.unwrap();
         assert_eq!(lab.failed_of(&run).await, "no rooms");

@@ -25,7 +25,7 @@ async fn take(wf: Workflow, count: u32) -> Result<Vec<u32>, BoxError> {
     Ok(taken)
 }
 
-/// All that was ever sent to somebody, oldest first.
+/// All commands that were sent to an instance, oldest first.
 async fn sent_to(lab: &Lab, id: InstanceId) -> Vec<Command> {
     let mut page = lab.commands(id, None, 10_000).await.unwrap();
     page.items.reverse();
@@ -50,7 +50,7 @@ on_every_store! {
 
 on_every_store! {
     async fn two_waits_at_once_take_the_first_and_the_second(lab: Lab) {
-        // rule 12.2: also when they are asked for at once, in either way.
+        // rule 12.2: also when they are requested at once, in either way.
         let code = |wf: Workflow, _: ()| async move {
             let (a, b, c) = wf.all((wf.signal(NOTE), wf.signal(NOTE), wf.signal(NOTE))).await;
             let more = wf.all(vec![wf.signal(NOTE), wf.signal(NOTE)]).await;
@@ -74,8 +74,8 @@ on_every_store! {
     async fn what_came_before_the_wait_was_opened_is_taken_by_it(lab: Lab) {
         // rules 7.1 and 12.2
         let run = lab.start(TAKER, 100).await.unwrap();
-        let letters = (0..100).map(|n| new_signal(run.id(), NOTE, &n));
-        assert!(lab.signal_all(letters).await.unwrap().iter().all(Result::is_ok));
+        let signals = (0..100).map(|n| new_signal(run.id(), NOTE, &n));
+        assert!(lab.signal_all(signals).await.unwrap().iter().all(Result::is_ok));
         let engine = lab.engine().workflow(TAKER, take).start().await.unwrap();
         assert_eq!(lab.came_to(&run).await, (0..100).collect::<Vec<_>>());
         let turns = lab.now(run.id()).await.step_seq;
@@ -87,16 +87,16 @@ on_every_store! {
 }
 
 on_every_store! {
-    async fn a_thousand_signals_that_nobody_waits_for_do_not_disturb(lab: Lab) {
+    async fn a_thousand_signals_that_are_not_waited_for_do_not_disturb(lab: Lab) {
         // rules 7.1, 12.2 and 13.1
         let engine = lab.engine().workflow(TAKER, take).start().await.unwrap();
         let run = lab.start(TAKER, 3).await.unwrap();
         lab.until_status(run.id(), Status::AwaitingSignal).await;
-        let letters = (0..1_000).map(|n| new_signal(run.id(), OTHER, &n));
-        assert!(lab.signal_all(letters).await.unwrap().iter().all(Result::is_ok));
-        let look = lab.describe(run.id()).await.unwrap().unwrap();
-        assert_eq!(look.liveness.name(), "waiting_for_signal");
-        let turns = look.instance.step_seq;
+        let signals = (0..1_000).map(|n| new_signal(run.id(), OTHER, &n));
+        assert!(lab.signal_all(signals).await.unwrap().iter().all(Result::is_ok));
+        let view = lab.describe(run.id()).await.unwrap().unwrap();
+        assert_eq!(view.liveness.name(), "waiting_for_signal");
+        let turns = view.instance.step_seq;
         for n in 0..3 {
             lab.signal(&run, NOTE, &n).await.unwrap();
         }
@@ -110,7 +110,7 @@ on_every_store! {
 }
 
 on_every_store! {
-    async fn a_wait_whose_time_is_up_is_told_apart_from_a_signal_with_nothing_in_it(lab: Lab) {
+    async fn a_wait_that_times_out_is_distinct_from_a_signal_without_arguments(lab: Lab) {
         // rules 7.5 and 12.2
         let code = |wf: Workflow, _: ()| async move {
             let first = wf.signal(MAYBE).timeout(hours(1)).await?;
@@ -140,7 +140,7 @@ on_every_store! {
         let at_gate = busy.clone();
         let run = lab.start(FIRST, ()).await.unwrap();
         lab.signal(&run, NOTE, &1).await.unwrap();
-        // One place, which something else takes before the deadline is handled.
+        // One slot, which something else takes before the deadline is handled.
         let engine = lab.engine().queue("default", 1).workflow(FIRST, code).job(KID, hold(at_gate));
         let engine = engine.start().await.unwrap();
         lab.until(run.id(), "the second wait", |row| row.status == Status::AwaitingSignal && row.due_at.is_some()).await;
@@ -156,7 +156,7 @@ on_every_store! {
 
 on_every_store! {
     async fn a_later_deadline_does_not_overtake_a_signal_because_an_earlier_one_has_passed(lab: Lab) {
-        // rule 7.5: the deadline of the second wait was committed by nobody when its signal came.
+        // rule 7.5: the deadline of the second wait was not committed when its signal came.
         let code = |wf: Workflow, _: ()| async move {
             let waits = (wf.signal(OTHER).timeout(secs(1)), wf.signal(NOTE).timeout(secs(2)));
             let (other, note) = wf.all(waits).await;
@@ -285,7 +285,7 @@ async fn step_or_signal(wf: Workflow, gate: Gate, dropped: Log<u32>) -> Result<V
     let step = wf.step("long", || {
         let (gate, dropped) = (gate.clone(), dropped.clone());
         async move {
-            let _told = Told(dropped);
+            let _note = NoteOnDrop(dropped);
             gate.pass().await;
             Ok::<_, BoxError>(0)
         }
@@ -298,9 +298,9 @@ async fn step_or_signal(wf: Workflow, gate: Gate, dropped: Log<u32>) -> Result<V
     Ok(json!([first, second]))
 }
 
-struct Told(Log<u32>);
+struct NoteOnDrop(Log<u32>);
 
-impl Drop for Told {
+impl Drop for NoteOnDrop {
     fn drop(&mut self) {
         self.0.note(1);
     }
@@ -317,8 +317,8 @@ on_every_store! {
             let run = lab.start(FIRST, ()).await.unwrap();
             gate.reached_by(1).await;
             if others > 0 {
-                let letters = (0..others).map(|n| new_signal(run.id(), OTHER, &n));
-                lab.signal_all(letters).await.unwrap();
+                let signals = (0..others).map(|n| new_signal(run.id(), OTHER, &n));
+                lab.signal_all(signals).await.unwrap();
             }
             let sender = if outside { lab.again().await } else { (*lab).clone() };
             let since = std::time::Instant::now();

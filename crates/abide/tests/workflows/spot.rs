@@ -1,4 +1,4 @@
-//! What the code comes by on the spot: the time, random numbers, unique ids, side effects.
+//! Values that the code gets at once: the time, random numbers, unique ids, side effects.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -7,7 +7,7 @@ use abide::{Abide, Flow, Signal, Status, Workflow};
 use serde_json::{Value, json};
 
 use crate::common::{Lab, Log};
-use crate::told::{ok, operations};
+use crate::recorded::{ok, operations};
 
 const RUN: Flow<Value, Value> = Flow::new("run");
 const GO: Signal<u32> = Signal::new("go");
@@ -45,8 +45,8 @@ on_every_store! {
             assert_eq!(effects.load(Ordering::SeqCst), 3, "each side effect was come by once");
             assert_eq!(seen.len(), if kept == 0 { 1 + 2 + 3 + 3 } else { 3 });
             let (one, two) = (&all[0], &all[1]);
-            for place in 0..4 {
-                assert_ne!(one[place], two[place], "and it is not the same twice");
+            for index in 0..4 {
+                assert_ne!(one[index], two[index], "and it is not the same twice");
             }
             let uuid = one[2].as_str().unwrap();
             let shape: String = uuid.chars().map(|c| if c.is_ascii_hexdigit() { 'x' } else { c }).collect();

@@ -9,7 +9,7 @@ use abide::{BoxError, Flow, OperationError, Signal, Status, Workflow, millis, se
 use serde_json::{Value, json};
 
 use crate::common::{Gate, Lab, Log};
-use crate::told::{ok, operations};
+use crate::recorded::{ok, operations};
 
 const RUN: Flow<Value, Value> = Flow::new("run");
 const GO: Signal<u32> = Signal::new("go");
@@ -39,8 +39,8 @@ on_every_store! {
         lab.signal(run.id(), GO, &2).await.unwrap();
         assert_eq!(lab.came_to(&run).await, json!(["in", 41, 42, 2]));
         assert_eq!(ran.read(), ["first", "second"]);
-        let told = operations(&lab.events(run.id()).await);
-        assert_eq!(told, [
+        let ops = operations(&lab.events(run.id()).await);
+        assert_eq!(ops, [
             "+1 step first", "-1 step first = 41", "+2 signal go", "-2 signal go = [1]", "+3 step second",
             "-3 step second = 42", "+4 signal go", "-4 signal go = [2]",
         ]);
@@ -71,12 +71,12 @@ on_every_store! {
             }
         };
         let dying = code(gate.clone(), ran.clone());
-        let doomed = lab.doomed(move |engine| engine.name("w").lease(secs(600)).workflow(RUN, dying)).await;
+        let killable = lab.killable(move |engine| engine.name("w").lease(secs(600)).workflow(RUN, dying)).await;
         let run = lab.start(RUN, json!(null)).await.unwrap();
         gate.reached_by(1).await;
-        doomed.die().await;
-        let told = operations(&lab.events(run.id()).await);
-        assert_eq!(told, ["+1 step one", "-1 step one = 1", "+2 step two"]);
+        killable.die().await;
+        let ops = operations(&lab.events(run.id()).await);
+        assert_eq!(ops, ["+1 step one", "-1 step one = 1", "+2 step two"]);
         gate.open();
         let engine = lab.engine().name("w").workflow(RUN, code(gate, ran.clone())).start().await.unwrap();
         assert_eq!(lab.came_to(&run).await, json!(3));
@@ -105,11 +105,11 @@ on_every_store! {
             }
         };
         let dying = code(gate.clone(), ran.clone());
-        let doomed = lab.doomed(move |engine| engine.name("w").lease(secs(600)).workflow(RUN, dying)).await;
+        let killable = lab.killable(move |engine| engine.name("w").lease(secs(600)).workflow(RUN, dying)).await;
         let run = lab.start(RUN, json!(null)).await.unwrap();
         lab.until(run.id(), "the first to be committed", |row| row.step_seq > 1).await;
         gate.reached_by(1).await;
-        doomed.die().await;
+        killable.die().await;
         gate.open();
         let engine = lab.engine().name("w").workflow(RUN, code(gate, ran.clone())).start().await.unwrap();
         assert_eq!(lab.came_to(&run).await, json!(0));
@@ -133,7 +133,7 @@ impl std::error::Error for Declined {
     }
 }
 
-/// What a step failed of.
+/// The error of a step that failed.
 fn of<T: fmt::Debug>(failed: Result<T, OperationError>) -> String {
     match failed {
         Err(OperationError::Step { step, error }) => format!("{step}: {error}"),
@@ -146,11 +146,11 @@ on_every_store! {
         // rule 12.1, and the "natural Rust"
         let code = |wf: Workflow, card: Value| async move {
             let mut seen = Vec::new();
-            for place in 0..2 {
+            for index in 0..2 {
                 // Borrows the input, the loop's own variable and what was made between two awaits.
                 let (card, so_far) = (&card, &seen);
-                let text = || async move { ok(format!("{card} {place} {so_far:?}")) };
-                let text = wf.step(format!("borrows {place}"), text).await?;
+                let text = || async move { ok(format!("{card} {index} {so_far:?}")) };
+                let text = wf.step(format!("borrows {index}"), text).await?;
                 seen.push(text);
             }
             let failed = [
@@ -174,7 +174,7 @@ on_every_store! {
 }
 
 on_every_store! {
-    async fn whatever_a_step_fails_of_the_code_is_told_and_may_go_on(lab: Lab) {
+    async fn the_code_gets_every_error_of_a_step_and_may_go_on(lab: Lab) {
         // rules 5.2, 5.4 and 4.2
         let code = |wf: Workflow, _: Value| async move {
             let never = std::future::pending::<()>;
@@ -212,7 +212,7 @@ on_every_store! {
             match how.as_str() {
                 Some("step") => wf.step("charge", || async { Err::<Value, _>("no money") }).await.map_err(Into::into),
                 Some("own") => Err("the code says no".into()),
-                _ => Ok(json!("never told")),
+                _ => Ok(json!("never reached")),
             }
         };
         let engine = lab.engine().workflow(RUN, code).start().await.unwrap();
@@ -266,10 +266,10 @@ on_every_store! {
             let run = lab.start(RUN, json!(null)).await.unwrap();
             tokens.extend(lab.came_to(&run).await.as_array().unwrap().clone());
         }
-        let mut told: Vec<String> = tokens.iter().map(ToString::to_string).collect();
-        told.sort();
-        told.dedup();
-        assert_eq!(told.len(), 6, "{told:?}");
+        let mut unique: Vec<String> = tokens.iter().map(ToString::to_string).collect();
+        unique.sort();
+        unique.dedup();
+        assert_eq!(unique.len(), 6, "{unique:?}");
         engine.shutdown().await;
     }
 }

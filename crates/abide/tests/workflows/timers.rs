@@ -23,8 +23,8 @@ on_every_store! {
         let long = lab.start(SLEEPER, 3_600_000).await.unwrap();
         let row = lab.until_status(long.id(), Status::Scheduled).await;
         assert_eq!(row.wait_kind, Some(WaitKind::Timer));
-        let look = lab.describe(long.id()).await.unwrap().unwrap();
-        assert_eq!((look.liveness.name(), look.wait.unwrap().deadline), ("scheduled", row.due_at));
+        let view = lab.describe(long.id()).await.unwrap().unwrap();
+        assert_eq!((view.liveness.name(), view.wait.unwrap().deadline), ("scheduled", row.due_at));
         for _ in 0..3 {
             let since = Instant::now();
             let short = lab.start(SLEEPER, 100).await.unwrap();

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use tokio::sync::{Barrier, oneshot};
 
 use crate::common::{Gate, Lab, Log, Most, soon};
-use crate::told::{ok, operations};
+use crate::recorded::{ok, operations};
 
 const RUN: Flow<Value, Value> = Flow::new("run");
 const GO: Signal<u32> = Signal::new("go");
@@ -73,8 +73,8 @@ on_every_store! {
         gate.reached_by(1).await;
         let what = "both of the quick branch to be committed";
         lab.until(run.id(), what, |row| row.step_seq >= 3).await;
-        let told = operations(&lab.events(run.id()).await);
-        assert_eq!(told, [
+        let ops = operations(&lab.events(run.id()).await);
+        assert_eq!(ops, [
             "+1 all", "+2 step quick", "+3 step slow", "-2 step quick = 1", "+4 step after", "-4 step after = 2",
         ]);
         assert_eq!(lab.now(run.id()).await.status, Status::Executing, "the slow one still runs");
@@ -89,7 +89,7 @@ on_every_store! {
 
 on_every_store! {
     async fn a_step_that_is_woken_while_the_engine_reads_is_polled(lab: Lab) {
-        // rule 12.3: children that nothing waits for any more end, and the engine looks each time, while the step yields
+        // rule 12.3: children that nothing waits for any more end, and the engine checks each time, while the step yields
         const CHILD: Flow<(), ()> = Flow::new("child");
         let gate = Gate::closed();
         let held = gate.clone();
@@ -121,7 +121,7 @@ on_every_store! {
 }
 
 on_every_store! {
-    async fn the_waits_of_those_who_lost_close_in_the_same_commit(lab: Lab) {
+    async fn the_waits_of_the_branches_that_lost_close_in_the_same_commit(lab: Lab) {
         // rules 12.3 and 12.2: a signal that came for a loser is there for the next wait, once
         for kept in [0, 100] {
             let code = |wf: Workflow, _: Value| async move {
@@ -135,21 +135,21 @@ on_every_store! {
                 Ok(json!([first, next, after]))
             };
             let engine = lab.engine().workflow(RUN, code).workflows_kept(kept).start().await.unwrap();
-            // Both are there before it looks: the first that was sent wins, and the other stays.
+            // Both are there before it runs: the first that was sent wins, and the other stays.
             let run = lab.start(RUN, json!(null)).delay(millis(200)).await.unwrap();
             lab.signal(run.id(), GO, &1).await.unwrap();
             let other = lab.signal(run.id(), OTHER, &2).await.unwrap();
             assert_eq!(lab.came_to(&run).await, json!([["go", 1], 2, null]));
             let events = lab.events(run.id()).await;
             let at = |text: &str| {
-                let told = operations(&events);
-                let place = told.iter().position(|told| told == text);
-                let place = place.unwrap_or_else(|| panic!("no {text} in {told:?}"));
+                let ops = operations(&events);
+                let index = ops.iter().position(|op| op == text);
+                let index = index.unwrap_or_else(|| panic!("no {text} in {ops:?}"));
                 let mut seen = 0;
                 let entry = events.iter().find(|entry| {
                     let is = entry.what.kind().starts_with("operation_");
                     seen += usize::from(is);
-                    is && seen == place + 1
+                    is && seen == index + 1
                 });
                 entry.unwrap().at
             };
@@ -170,7 +170,7 @@ on_every_store! {
 }
 
 on_every_store! {
-    async fn a_select_that_is_parked_goes_with_whoever_comes(lab: Lab) {
+    async fn a_parked_select_continues_with_the_first_branch_that_ends(lab: Lab) {
         // rules 12.2 and 7.2
         for kept in [0, 100] {
             let code = |wf: Workflow, _: Value| async move {
@@ -215,7 +215,7 @@ on_every_store! {
                     OneOf::Second(slept) => { slept?; "time" }
                     _ => "step",
                 };
-                let told = match wf.select((slow("slow two"), wf.signal(GO))).await {
+                let signalled = match wf.select((slow("slow two"), wf.signal(GO))).await {
                     OneOf::Second(go) => json!(go?),
                     _ => json!("step"),
                 };
@@ -224,7 +224,7 @@ on_every_store! {
                     OneOf::Second(quick) => quick?,
                     _ => "slow".to_owned(),
                 };
-                Ok(json!([timed, told, first]))
+                Ok(json!([timed, signalled, first]))
             }
         };
         let engine = lab.engine().workflow(RUN, code).start().await.unwrap();
@@ -234,9 +234,9 @@ on_every_store! {
         lab.signal(run.id(), GO, &7).await.unwrap();
         assert_eq!(lab.came_to(&run).await, json!(["time", 7, "quick"]));
         assert_eq!(drops.len(), 3);
-        let told = operations(&lab.events(run.id()).await);
+        let ops = operations(&lab.events(run.id()).await);
         for text in ["-2 step slow one abandoned", "-5 step slow two abandoned", "-8 step slow three abandoned"] {
-            assert!(told.iter().any(|told| told == text), "{text}: {told:?}");
+            assert!(ops.iter().any(|op| op == text), "{text}: {ops:?}");
         }
         engine.shutdown().await;
     }
@@ -305,9 +305,9 @@ on_every_store! {
         let engine = lab.engine().workflow(RUN, code).workflows_kept(0).start().await.unwrap();
         let run = lab.start(RUN, json!(null)).await.unwrap();
         assert_eq!(lab.came_to(&run).await, json!(1));
-        let told = operations(&lab.events(run.id()).await);
-        assert!(told.contains(&"-2 signal go abandoned".to_owned()), "{told:?}");
-        assert!(told.contains(&"-3 sleep abandoned".to_owned()), "{told:?}");
+        let ops = operations(&lab.events(run.id()).await);
+        assert!(ops.contains(&"-2 signal go abandoned".to_owned()), "{ops:?}");
+        assert!(ops.contains(&"-3 sleep abandoned".to_owned()), "{ops:?}");
         engine.shutdown().await;
     }
 }
@@ -330,8 +330,8 @@ on_every_store! {
                 };
                 let (inner, raced, last) = wf.all((inner, raced, one(4))).await;
                 // The first of a list, with a list inside.
-                let (place, first) = wf.select(vec![wf.signal(OTHER), wf.signal(GO)]).await;
-                Ok(json!([inner?, raced?, last?, place, first?]))
+                let (position, first) = wf.select(vec![wf.signal(OTHER), wf.signal(GO)]).await;
+                Ok(json!([inner?, raced?, last?, position, first?]))
             };
             let engine = lab.engine().workflow(RUN, code).workflows_kept(kept).start().await.unwrap();
             let run = lab.start(RUN, json!(null)).await.unwrap();
@@ -415,17 +415,17 @@ on_every_store! {
 
 on_every_store! {
     async fn branches_may_tell_each_other_what_came_of_durable_operations(lab: Lab) {
-        // rule 12.1: a channel within the code is no clock, and the same when it runs again
+        // rule 12.1: a channel within the code is deterministic: it is the same when the code runs again
         for kept in [0, 100] {
             let code = |wf: Workflow, _: Value| async move {
-                let (tell, told) = oneshot::channel();
+                let (sender, receiver) = oneshot::channel();
                 let teller = async {
                     let go = wf.signal(GO).await?;
-                    tell.send(go).map_err(|_| "nobody listens")?;
+                    sender.send(go).map_err(|_| "the receiver is gone")?;
                     ok(())
                 };
                 let listener = async {
-                    let go = told.await?;
+                    let go = receiver.await?;
                     ok(wf.step("use it", || async move { ok(go + 1) }).await?)
                 };
                 let (teller, listener) = wf.all((teller, listener)).await;
@@ -461,15 +461,15 @@ on_every_store! {
             }
         };
         let dying = code(gate.clone(), ran.clone());
-        let doomed = lab.doomed(move |engine| engine.name("w").lease(secs(600)).workflow(RUN, dying)).await;
+        let killable = lab.killable(move |engine| engine.name("w").lease(secs(600)).workflow(RUN, dying)).await;
         let run = lab.start(RUN, json!(null)).await.unwrap();
         gate.reached_by(5).await;
         soon("the even ones to be committed", async {
-            while operations(&lab.events(run.id()).await).iter().filter(|told| told.starts_with('-')).count() < 5 {
+            while operations(&lab.events(run.id()).await).iter().filter(|op| op.starts_with('-')).count() < 5 {
                 tokio::time::sleep(millis(5)).await;
             }
         }).await;
-        doomed.die().await;
+        killable.die().await;
         gate.open();
         let engine = lab.engine().name("w").workflow(RUN, code(gate, ran.clone())).start().await.unwrap();
         assert_eq!(lab.came_to(&run).await, json!([0, 1, 2, 3, 4, 5, 6, 7, 8, 9]));

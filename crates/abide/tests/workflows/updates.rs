@@ -180,10 +180,10 @@ on_every_store! {
         let early = lab.update(&run, LATE, &1).accepted().await.unwrap();
         let engine = lab.engine().workflow(TILL, code).start().await.unwrap();
         gate.reached_by(1).await;
-        let asked = lab.update(&run, LATE, &1).accepted().await.unwrap();
-        assert!(matches!(asked.answer_within(millis(100)).await, Err(UpdateError::NotYet { .. })));
+        let update = lab.update(&run, LATE, &1).accepted().await.unwrap();
+        assert!(matches!(update.answer_within(millis(100)).await, Err(UpdateError::NotYet { .. })));
         gate.open();
-        assert_eq!((early.answer().await.unwrap(), asked.answer().await.unwrap()), (11, 12));
+        assert_eq!((early.answer().await.unwrap(), update.answer().await.unwrap()), (11, 12));
         lab.signal(&run, SHUT, &()).await.unwrap();
         assert_eq!(lab.came_to(&run).await, json!(12));
         engine.shutdown().await;
@@ -254,20 +254,20 @@ on_every_store! {
         };
         for others in [0, 100] {
             let run = lab.start(TILL, ()).await.unwrap();
-            // A buffered signal that nobody waits for holds nothing up.
+            // A buffered signal that is not waited for delays nothing.
             lab.signal(&run, SHUT, &()).await.unwrap();
             for _ in 0..others {
                 lab.signal(&run, SHUT, &()).await.unwrap();
             }
-            let mut asked = Vec::new();
+            let mut updates = Vec::new();
             for n in 0..3 {
                 lab.signal(&run, NOTE, &(2 * n)).await.unwrap();
-                asked.push(lab.update(&run, ADD, &(2 * n + 1)).accepted().await.unwrap());
+                updates.push(lab.update(&run, ADD, &(2 * n + 1)).accepted().await.unwrap());
             }
             let engine = lab.engine().workflow(TILL, code).start().await.unwrap();
             assert_eq!(lab.came_to(&run).await, json!([0, 1, 2, 3, 4, 5]));
-            for (asked, n) in asked.iter().zip(0..) {
-                assert_eq!(asked.answer().await.unwrap(), 2 * n + 1);
+            for (update, n) in updates.iter().zip(0..) {
+                assert_eq!(update.answer().await.unwrap(), 2 * n + 1);
             }
             engine.shutdown().await;
         }
@@ -289,17 +289,17 @@ on_every_store! {
         let engine = lab.engine().workflow(TILL, code).start().await.unwrap();
         let run = lab.start(TILL, ()).await.unwrap();
         gate.reached_by(1).await;
-        let asked = lab.update(&run, NEVER, &1).accepted().await.unwrap();
+        let update = lab.update(&run, NEVER, &1).accepted().await.unwrap();
         gate.open();
         lab.came_to(&run).await;
-        let error = failed(asked.answer().await);
+        let error = failed(update.answer().await);
         assert!(error.contains("done"), "{error}");
         engine.shutdown().await;
     }
 }
 
 on_every_store! {
-    async fn what_is_no_update_of_it_is_refused(lab: Lab) {
+    async fn an_update_that_it_does_not_take_is_refused(lab: Lab) {
         // rules 8.3 and 9.1
         let (engine, log) = engine(&lab, 100).await;
         let run = lab.start(TILL, ()).await.unwrap();
@@ -319,7 +319,7 @@ on_every_store! {
         // rules 9.1 and 9.4
         let (engine, log) = engine(&lab, 100).await;
         let run = lab.start(TILL, ()).key("crowd").await.unwrap();
-        let asking = (0..8).map(|_| {
+        let callers = (0..8).map(|_| {
             let abide = (*lab).clone();
             tokio::spawn(async move {
                 let mut answers = Vec::new();
@@ -330,7 +330,7 @@ on_every_store! {
             })
         });
         let mut answers = Vec::new();
-        for one in asking.collect::<Vec<_>>() {
+        for one in callers.collect::<Vec<_>>() {
             answers.extend(one.await.unwrap());
         }
         answers.sort_unstable();

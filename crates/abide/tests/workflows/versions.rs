@@ -4,7 +4,7 @@ use abide::{Flow, Signal, Status, Workflow};
 use serde_json::{Value, json};
 
 use crate::common::Lab;
-use crate::told::{Code, blocked, ok, operations};
+use crate::recorded::{Code, blocked, ok, operations};
 
 const RUN: Flow<Value, Value> = Flow::new("run");
 const GO: Signal<u32> = Signal::new("go");
@@ -71,8 +71,8 @@ on_every_store! {
             assert_eq!(lab.came_to(&late).await, json!(["a", "b"]));
             assert_eq!(lab.came_to(&early).await, json!(["a", "c"]), "it had not come to the second change");
             assert_eq!(lab.came_to(&new).await, json!(["hello", "a", "c"]));
-            let told = operations(&lab.events(new.id()).await);
-            assert_eq!(told[0], "- version greet = 1", "{told:?}");
+            let ops = operations(&lab.events(new.id()).await);
+            assert_eq!(ops[0], "- version greet = 1", "{ops:?}");
             engine.shutdown().await;
         }
     }
@@ -156,13 +156,13 @@ on_every_store! {
             async move {
                 let (lab, id) = (&lab, wf.id());
                 let way = wf.version("way", 0..=4);
-                let seen = wf.step("look", || async move { ok(operations(&lab.history(id).await?)) });
+                let seen = wf.step("read", || async move { ok(operations(&lab.history(id).await?)) });
                 Ok(json!([way, seen.await?]))
             }
         };
         let engine = lab.engine().workflow(RUN, code).start().await.unwrap();
         let run = lab.start(RUN, json!(null)).await.unwrap();
-        assert_eq!(lab.came_to(&run).await, json!([4, ["- version way = 4", "+1 step look"]]));
+        assert_eq!(lab.came_to(&run).await, json!([4, ["- version way = 4", "+1 step read"]]));
         engine.shutdown().await;
     }
 }

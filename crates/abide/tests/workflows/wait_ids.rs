@@ -26,10 +26,10 @@ async fn taken(lab: &Lab, id: InstanceId) -> Vec<(String, String, Option<u32>)> 
     items.into_iter().map(of).collect()
 }
 
-/// The ids that a history tells of each signal: received, then applied.
-async fn told(lab: &Lab, id: InstanceId) -> Vec<(CommandId, String)> {
+/// The ids of each signal in a history: received, then applied.
+async fn recorded_ids(lab: &Lab, id: InstanceId) -> Vec<(CommandId, String)> {
     let entries = lab.events(id).await.into_iter();
-    let told = entries.filter_map(|entry| match entry.what {
+    let ids = entries.filter_map(|entry| match entry.what {
         HistoryEvent::SignalReceived {
             command_id,
             wait_id,
@@ -42,10 +42,10 @@ async fn told(lab: &Lab, id: InstanceId) -> Vec<(CommandId, String)> {
         } => Some((command_id, wait_id.to_string())),
         _ => None,
     });
-    told.collect()
+    ids.collect()
 }
 
-/// What the open waits of a run are: operation, name and id.
+/// The open waits of a run: operation, name and id.
 async fn open(lab: &Lab, id: InstanceId) -> Vec<(u32, String, String)> {
     let wait = lab.describe(id).await.unwrap().unwrap().wait.unwrap();
     let waits = wait.waits.into_iter();
@@ -60,7 +60,7 @@ async fn open(lab: &Lab, id: InstanceId) -> Vec<(u32, String, String)> {
 }
 
 on_every_store! {
-    async fn waits_side_by_side_are_told_apart_from_end_to_end(lab: Lab) {
+    async fn waits_side_by_side_are_distinct_from_end_to_end(lab: Lab) {
         // rules 7.6 and 12.2
         let code = |wf: Workflow, (): ()| async move {
             let (x, y) = wf.all((wf.signal(X), wf.signal(Y))).await;
@@ -79,7 +79,7 @@ on_every_store! {
         lab.signal(&run, X, &1).await.unwrap();
         assert_eq!(lab.came_to(&run).await, json!([1, 2]));
         assert_eq!(taken(&lab, id).await, [("y".into(), own(id, 3), Some(3)), ("x".into(), own(id, 2), Some(2))]);
-        let mut ids = told(&lab, id).await;
+        let mut ids = recorded_ids(&lab, id).await;
         ids.sort();
         ids.dedup();
         assert_eq!(ids.len(), 2, "received and applied show one id: {ids:?}");
@@ -137,9 +137,9 @@ on_every_store! {
         let x = lab.signal(&run, X, &1).await.unwrap();
         let y = lab.signal(&run, Y, &2).await.unwrap();
         assert_eq!(y.record.wait_id.unwrap().as_str(), own(id, 3));
-        let look = lab.describe(id).await.unwrap().unwrap();
-        let wait = look.wait.unwrap();
-        assert_eq!((look.instance.status, wait.id.unwrap().as_str()), (Status::Runnable, own(id, 2).as_str()));
+        let view = lab.describe(id).await.unwrap().unwrap();
+        let wait = view.wait.unwrap();
+        assert_eq!((view.instance.status, wait.id.unwrap().as_str()), (Status::Runnable, own(id, 2).as_str()));
         let source = ResumeSource { command_id: Some(x.record.id), kind: ResumeKind::Signal };
         assert_eq!(wait.resume_source, Some(source));
         let engine = lab.engine().workflow(RUN, one_then_the_other).start().await.unwrap();

@@ -28,7 +28,7 @@ async fn all(wf: Workflow, n: u32) -> Result<String, BoxError> {
         .signal(APPROVED)
         .timeout(days(3))
         .await?
-        .ok_or("nobody")?;
+        .ok_or("missing")?;
     let kid = wf.child(new_start(KID, a)).await?;
     let kids = wf.children((0..3).map(|n| new_start(KID, n))).await?;
     let kids: Vec<u32> = kids.into_iter().collect::<Result<_, _>>()?;

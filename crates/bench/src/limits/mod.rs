@@ -1,6 +1,6 @@
 //! The database's own limit: hand-written statements and nothing else.
 
-pub mod mailbox;
+pub mod inbox;
 mod postgres;
 mod sqlite;
 
@@ -9,10 +9,10 @@ use abide::InstanceId;
 use crate::Result;
 use crate::site::Site;
 
-/// How many rows are claimed, and how many completed, in one transaction.
+/// Number of rows that are claimed, and that are completed, in one transaction.
 const BATCH: usize = 200;
 
-/// How many rows one measurement of the drain goes through.
+/// Number of rows that one measurement of the drain goes through.
 const DRAINED: usize = 20_000;
 
 /// A queue that is a plain table: what claiming and completing cost when nothing else is done.

@@ -9,7 +9,7 @@ use super::{BATCH, DRAINED};
 use crate::Result;
 use crate::site::connect;
 
-/// How many drain at the same time.
+/// Number of tasks that drain at the same time.
 const CONNECTIONS: usize = 2;
 
 const TABLE: &str = r#"

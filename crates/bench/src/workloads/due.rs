@@ -11,9 +11,9 @@ use crate::site::Site;
 use crate::table::{Floor, Measured};
 
 const INSTANCES: usize = 20;
-/// How far ahead each is due.
+/// Time ahead at which each is due.
 const AHEAD: Duration = Duration::from_millis(500);
-/// How late is allowed, in milliseconds.
+/// Allowed delay, in milliseconds.
 const ALLOWED: f64 = 50.0;
 
 pub async fn run(site: &Site) -> Result<Measured> {

@@ -11,16 +11,16 @@ use crate::machines::{One, Order};
 use crate::site::{Databases, Site};
 use crate::table::{Floor, Measured};
 
-/// How long statements are counted: two leases' worth of heartbeats, and several polls.
+/// Time during which statements are counted: two leases' worth of heartbeats, and several polls.
 const COUNTED: Duration = Duration::from_secs(20);
-/// How long the engine is given to come to rest.
+/// Time for the engine to come to rest.
 const SETTLING: Duration = Duration::from_secs(2);
-/// How many a second are allowed.
+/// Statements a second that are allowed.
 const ALLOWED: f64 = 5.0;
-/// What waits in the store meanwhile, scheduled for much later.
+/// Number of instances that wait in the store meanwhile, scheduled for much later.
 const SCHEDULED: u64 = 1_000;
 
-/// What counts statements in PostgreSQL.
+/// Extension that counts statements in PostgreSQL.
 const COUNTER: &str = "pg_stat_statements";
 
 pub async fn run(site: &Site) -> Result<Measured> {
@@ -65,7 +65,7 @@ async fn on_postgres(site: &Site, databases: &Databases) -> Result<Measured> {
     })
 }
 
-/// How many statements the database of a URL has run so far, BEGIN, COMMIT and the like among them.
+/// Number of statements that the database of a URL has run so far, BEGIN, COMMIT and the like among them.
 async fn statements(counter: &Client, url: &str) -> Result<f64> {
     let config: tokio_postgres::Config = url.parse()?;
     let database = config.get_dbname().unwrap_or_default();

@@ -13,11 +13,11 @@ use crate::site::Site;
 use crate::table::{Floor, Measured};
 
 const INSTANCES: u64 = 1_000_000;
-/// How many are started in one call.
+/// Number of instances that are started in one call.
 const BATCH: u64 = 20_000;
-/// How long the engine is watched.
+/// Time for which the engine is watched.
 const WATCHED: Duration = Duration::from_secs(6);
-/// What is allowed, in megabytes.
+/// Allowed memory, in megabytes.
 const ALLOWED: f64 = 60.0;
 
 pub async fn run(site: &Site) -> Result<Measured> {
@@ -27,8 +27,8 @@ pub async fn run(site: &Site) -> Result<Measured> {
         .args([RESIDENT, &url])
         .output()?;
     if !child.status.success() {
-        let said = String::from_utf8_lossy(&child.stderr);
-        return Err(format!("the process to measure failed: {said}").into());
+        let stderr = String::from_utf8_lossy(&child.stderr);
+        return Err(format!("the process to measure failed: {stderr}").into());
     }
     let kilobytes: f64 = String::from_utf8(child.stdout)?.trim().parse()?;
     Ok(Measured::Figures {

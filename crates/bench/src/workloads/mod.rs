@@ -1,4 +1,4 @@
-//! What is measured: each workload against its limit.
+//! The workloads, each measured against its limit.
 
 mod due;
 pub mod http;
@@ -24,13 +24,13 @@ use crate::machines::Order;
 use crate::site::Site;
 use crate::table::Measured;
 
-/// How many steps the engine runs at once.
+/// Number of steps that the engine runs at once.
 pub const CONCURRENCY: usize = 2_000;
-/// How many outcomes, and how many claims, the engine puts into one transaction at most.
+/// Maximum number of outcomes, and of claims, that the engine puts into one transaction.
 pub const BATCH: usize = 500;
 
-/// How often the counters of an engine are looked at while it works.
-const LOOK: Duration = Duration::from_millis(1);
+/// Interval at which the counters of an engine are read while it works.
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
 /// Nothing here takes longer, unless it hangs.
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -103,7 +103,7 @@ impl Workload {
         }
     }
 
-    /// What is measured, against what.
+    /// Description of the measurement and of its limit.
     pub const fn about(self) -> &'static str {
         match self {
             Self::W1 => "10,000 instances of one step, against rows claimed and completed by hand",
@@ -113,7 +113,7 @@ impl Workload {
             Self::W2Flow => "steps of 1,000 workflows of ten, against the same steps as a machine",
             Self::Start => "instances started 1,000 at a time, against rows inserted by hand",
             Self::W3a => {
-                "median from a signal to the running step, against a commit of two rows and a task that is told"
+                "median from a signal to the running step, against a commit of two rows and a task that is notified"
             }
             Self::W3aBetween => {
                 "the same between two processes, against a commit of two rows and LISTEN/NOTIFY"
@@ -182,7 +182,7 @@ fn set(engine: EngineBuilder) -> EngineBuilder {
     engine.queue("default", CONCURRENCY).batch(BATCH)
 }
 
-/// How many instances are started in one call, before an engine is.
+/// Number of instances that are started in one call, before an engine is.
 const STARTED: u64 = 1_000;
 
 /// Starts instances with no engine running, runs them with one, and answers how many steps a second it committed.
@@ -219,7 +219,7 @@ async fn drain_by<D: Definition>(
         if begun.elapsed() > PATIENCE {
             return Err(format!("the engine hangs: {:?}", engine.stats()).into());
         }
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
     let took = begun.elapsed();
     engine.shutdown().await;

@@ -11,10 +11,10 @@ use crate::table::{Floor, Measured};
 use crate::{Result, computer};
 
 const REQUESTS: i64 = 1_000_000;
-/// How many are the first.
+/// Number of the first requests.
 const FIRST: i64 = 100_000;
-/// How often is looked how many were taken.
-const LOOK: Duration = Duration::from_millis(50);
+/// Interval at which the requests that were taken are counted.
+const INTERVAL: Duration = Duration::from_millis(50);
 /// Nothing here takes longer, unless it hangs.
 const PATIENCE: Duration = Duration::from_secs(1_800);
 
@@ -99,7 +99,7 @@ impl Caller {
             if begun.elapsed() > PATIENCE {
                 return Err(format!("the engine hangs: request {left:?} is the first left").into());
             }
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(INTERVAL).await;
         }
     }
 }

@@ -6,16 +6,16 @@ use abide::testing::replays;
 use abide::{Abide, Handle, Status};
 use tokio::sync::mpsc;
 
-use super::{LOOK, PATIENCE, set};
+use super::{PATIENCE, POLL_INTERVAL, set};
 use crate::Result;
 use crate::flows::{LONG, long};
 use crate::machines::GO;
 use crate::site::Site;
 use crate::table::{Floor, Measured};
 
-/// How many operations are recorded.
+/// Number of operations that are recorded.
 const OPERATIONS: u32 = 10_000;
-/// What is allowed, in milliseconds.
+/// Allowed time, in milliseconds.
 const ALLOWED: f64 = 300.0;
 
 /// Replays the history that was read already.
@@ -39,14 +39,14 @@ pub async fn stored(site: &Site, rounds: usize) -> Result<Measured> {
     let parked = parked(&abide).await?;
     let mut times = Vec::new();
     for _ in 0..=rounds {
-        let (tell, mut told) = mpsc::unbounded_channel();
+        let (sender, mut receiver) = mpsc::unbounded_channel();
         let code = long(move || {
-            let _ = tell.send(());
+            let _ = sender.send(());
         });
         let engine = set(abide.engine()).workflow(LONG, code).start().await?;
         let begun = Instant::now();
         abide.signal(parked.id(), GO, &1).await?;
-        told.recv().await.ok_or("nobody is there to tell")?;
+        receiver.recv().await.ok_or("the workflow is gone")?;
         times.push(begun.elapsed());
         until_it_waits(&abide, &parked).await?;
         engine.shutdown().await;
@@ -70,7 +70,7 @@ async fn until_it_waits(abide: &Abide, run: &Handle<()>) -> Result<()> {
     loop {
         match abide.get(run.id()).await? {
             Some(found) if found.status == Status::AwaitingSignal => return Ok(()),
-            _ if begun.elapsed() < PATIENCE => tokio::time::sleep(LOOK).await,
+            _ if begun.elapsed() < PATIENCE => tokio::time::sleep(POLL_INTERVAL).await,
             found => return Err(format!("the workflow hangs: {found:?}").into()),
         }
     }

@@ -12,7 +12,7 @@ use crate::rounds::middle;
 use crate::site::Site;
 use crate::table::{Floor, Measured};
 
-/// How many are started in one call, or inserted in one transaction.
+/// Number of instances that are started in one call, or inserted in one transaction.
 const BATCH: u64 = 1_000;
 const BATCHES: u64 = 20;
 

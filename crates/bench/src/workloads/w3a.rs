@@ -10,28 +10,28 @@ use tokio::process::{Child, ChildStdout, Command};
 use tokio::sync::Notify;
 
 use super::engine;
-use crate::limits::mailbox::Mailbox;
+use crate::limits::inbox::Inbox;
 use crate::machines::{GO, Waker, now};
 use crate::rounds::middle;
 use crate::site::Site;
 use crate::table::{Floor, Measured};
 use crate::{Result, args};
 
-/// How many signals the median is of.
+/// Number of signals that the median is of.
 const SIGNALS: usize = 200;
 /// The pause between two of them: so that each finds an idle system.
 const PAUSE: Duration = Duration::from_millis(2);
-/// How much of what the database itself takes is allowed.
+/// Factor of the database's own time that is allowed.
 const ALLOWED: f64 = 1.3;
 
 /// In one process.
 pub async fn run(site: &Site, rounds: usize) -> Result<Measured> {
-    let mut mailbox = Mailbox::create(site, 1).await?;
-    let limit = async || by_hand(&mut mailbox).await;
+    let mut inbox = Inbox::create(site, 1).await?;
+    let limit = async || by_hand(&mut inbox).await;
     let abide = Abide::open(&site.fresh().await?).await?;
-    let (told, mut woken) = tokio::sync::mpsc::unbounded_channel();
+    let (sender, mut woken) = tokio::sync::mpsc::unbounded_channel();
     let waker = Waker::new(move || {
-        let _ = told.send(Instant::now());
+        let _ = sender.send(Instant::now());
     });
     let engine = engine(&abide, waker).await?;
     abide.start(Waker::default(), 0).key("waker").await?;
@@ -53,15 +53,15 @@ pub async fn run(site: &Site, rounds: usize) -> Result<Measured> {
     Ok(round.measured("µs", Floor::AtMost(ALLOWED)))
 }
 
-/// Two rows, a commit, and a task that is told.
-async fn by_hand(mailbox: &mut Mailbox) -> Result<f64> {
+/// Two rows, a commit, and a task that is notified.
+async fn by_hand(inbox: &mut Inbox) -> Result<f64> {
     let bell = Arc::new(Notify::new());
-    let (told, mut woken) = tokio::sync::mpsc::unbounded_channel();
+    let (sender, mut woken) = tokio::sync::mpsc::unbounded_channel();
     let waiting = bell.clone();
     let waiter = tokio::spawn(async move {
         loop {
             waiting.notified().await;
-            if told.send(Instant::now()).is_err() {
+            if sender.send(Instant::now()).is_err() {
                 return;
             }
         }
@@ -70,7 +70,7 @@ async fn by_hand(mailbox: &mut Mailbox) -> Result<f64> {
     for _ in 0..SIGNALS {
         tokio::time::sleep(PAUSE).await;
         let begun = Instant::now();
-        mailbox.deliver(&[1]).await?;
+        inbox.deliver(&[1]).await?;
         bell.notify_one();
         let ran = woken.recv().await.ok_or("the waiter is gone")?;
         took.push(ran.saturating_duration_since(begun));
@@ -95,19 +95,19 @@ async fn parked(abide: &Abide) -> Result<()> {
 pub async fn between(site: &Site, rounds: usize) -> Result<Measured> {
     if let Site::Sqlite(_) = site {
         return Ok(Measured::Skipped(
-            "SQLite carries no word between processes: the file is looked at".to_owned(),
+            "SQLite does not notify other processes: they poll the file".to_owned(),
         ));
     }
-    let (mut mailbox, listening) = listened_to(site).await?;
-    let mut ear = Other::start(args::LISTEN, &listening).await?;
+    let (mut inbox, listening) = listened_to(site).await?;
+    let mut listener = Other::start(args::LISTEN, &listening).await?;
     let limit = async || {
         let mut took = Vec::with_capacity(SIGNALS);
         for _ in 0..SIGNALS {
             tokio::time::sleep(PAUSE).await;
             let begun = now().as_micros();
-            mailbox.deliver(&[1]).await?;
-            mailbox.notify().await?;
-            took.push(ear.heard(begun).await?);
+            inbox.deliver(&[1]).await?;
+            inbox.notify().await?;
+            took.push(listener.heard(begun).await?);
         }
         Ok(median(took))
     };
@@ -131,11 +131,11 @@ pub async fn between(site: &Site, rounds: usize) -> Result<Measured> {
     Ok(round.measured("µs", Floor::AtMost(ALLOWED)))
 }
 
-/// A mailbox, and the database that it lies in.
-async fn listened_to(site: &Site) -> Result<(Mailbox, String)> {
-    let mailbox = Mailbox::create(site, 1).await?;
+/// An inbox, and the database that it lies in.
+async fn listened_to(site: &Site) -> Result<(Inbox, String)> {
+    let inbox = Inbox::create(site, 1).await?;
     let url = site.last().ok_or("no database was made")?;
-    Ok((mailbox, url))
+    Ok((inbox, url))
 }
 
 /// Another process, which prints the time whenever it was woken.
@@ -159,7 +159,7 @@ impl Other {
         Ok(Self { child, lines })
     }
 
-    /// How long after that moment it was woken.
+    /// Time from that moment until it was woken.
     async fn heard(&mut self, begun: i64) -> Result<Duration> {
         let line = self.lines.next_line().await?.ok_or("the process ended")?;
         let micros = line.trim().parse::<i64>()?.saturating_sub(begun);
@@ -170,13 +170,13 @@ impl Other {
 /// The other process of the limit: listens.
 pub async fn listen(url: &str) -> Result<()> {
     let (client, mut connection) = tokio_postgres::connect(url, tokio_postgres::NoTls).await?;
-    let (told, mut heard) = tokio::sync::mpsc::unbounded_channel();
+    let (sender, mut heard) = tokio::sync::mpsc::unbounded_channel();
     tokio::spawn(async move {
         loop {
             let message = std::future::poll_fn(|cx| connection.poll_message(cx)).await;
             match message {
                 Some(Ok(tokio_postgres::AsyncMessage::Notification(_))) => {
-                    let _ = told.send(now().as_micros());
+                    let _ = sender.send(now().as_micros());
                 }
                 Some(Ok(_)) => {}
                 Some(Err(_)) | None => return,

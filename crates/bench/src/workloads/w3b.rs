@@ -8,7 +8,7 @@ use abide::{Abide, Engine, new_start};
 
 use super::{CONCURRENCY, PATIENCE, engine};
 use crate::Result;
-use crate::limits::mailbox::Mailbox;
+use crate::limits::inbox::Inbox;
 use crate::machines::{GO, Order, Parked};
 use crate::rounds::middle;
 use crate::site::Site;
@@ -18,10 +18,10 @@ pub(super) const PARKED: usize = 20_000;
 
 /// Signals accepted a second, by so many callers.
 pub async fn run(site: &Site, rounds: usize, callers: usize, floor: f64) -> Result<Measured> {
-    let limit = async || Mailbox::rate(site, PARKED).await;
+    let limit = async || Inbox::rate(site, PARKED).await;
     let ours = async || {
         let (abide, engine) = parked(site).await?;
-        // Nobody resumes them meanwhile: what is measured is how fast they are taken in.
+        // No worker resumes them meanwhile: what is measured is how fast they are taken in.
         engine.shutdown().await;
         let took = signal_all(&abide, callers).await?;
         abide.close().await;

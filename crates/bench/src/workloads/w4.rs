@@ -6,26 +6,26 @@ use std::time::{Duration, Instant};
 use abide::{Abide, event_of, new_start};
 use serde_json::{Value, json};
 
-use super::{LOOK, engine};
+use super::{POLL_INTERVAL, engine};
 use crate::Result;
-use crate::limits::mailbox::{BATCH, Mailbox};
+use crate::limits::inbox::{BATCH, Inbox};
 use crate::machines::{Listening, Order};
 use crate::rounds::middle;
 use crate::site::{Site, connect};
 use crate::table::{Floor, Measured};
 
-/// How many wait where few do.
+/// Number of waiters where there are few.
 const FEW: usize = 1_000;
-/// How many events are published one by one in a round.
+/// Number of events that are published one by one in a round.
 const SINGLE: usize = 200;
-/// How many wait where events are published in batches, each of them for one.
+/// Number of waiters where events are published in batches, each of them for one.
 const BATCHED: usize = 20_000;
-/// How many are started before those are parked: what is parked at once is held in memory.
+/// Number of instances that are started before those are parked: what is parked at once is held in memory.
 const STARTED: usize = 20_000;
 /// So many are parked at once within this time, unless something hangs.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How long one event takes that matches one of many, against one of few: the median of some.
+/// Duration of one event that matches one of many, against one of few: the median of some.
 pub async fn size(site: &Site, rounds: usize, many: usize) -> Result<Measured> {
     // Each event ends a wait; where few wait, so many are left when the last was published.
     let few = Listeners::fill(site, FEW + (rounds + 1) * SINGLE).await?;
@@ -51,7 +51,7 @@ pub async fn size(site: &Site, rounds: usize, many: usize) -> Result<Measured> {
 
 /// Events published a second, in batches of as many as the limit has in a transaction.
 pub async fn batch(site: &Site, rounds: usize) -> Result<Measured> {
-    let limit = async || Mailbox::rate(site, BATCHED).await;
+    let limit = async || Inbox::rate(site, BATCHED).await;
     let ours = async || {
         let listeners = Listeners::fill(site, BATCHED).await?;
         let rate = listeners.publish_all().await?;
@@ -91,7 +91,7 @@ impl Listeners {
                 if begun.elapsed() > PATIENCE {
                     return Err(format!("the engine hangs: {:?}", engine.stats()).into());
                 }
-                tokio::time::sleep(LOOK).await;
+                tokio::time::sleep(POLL_INTERVAL).await;
             }
         }
         engine.shutdown().await;
@@ -141,11 +141,11 @@ impl Listeners {
 
 fn median_micros(mut took: Vec<Duration>) -> Result<f64> {
     took.sort_unstable();
-    let middle = took.get(took.len() / 2).ok_or("nobody waits")?;
+    let middle = took.get(took.len() / 2).ok_or("nothing waits")?;
     Ok(middle.as_secs_f64() * 1e6)
 }
 
-/// What one of them waits for.
+/// Payload that one of them waits for.
 fn payment(order: usize) -> Value {
     json!({"order": order, "amount": 99.5, "currency": "EUR"})
 }

@@ -407,7 +407,7 @@ impl Verdict {
     }
 }
 
-/// The record of a command: its place in the inbox, its arguments and its status.
+/// The record of a command: its position in the inbox, its arguments and its status.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(remote = "Self")]
 pub struct Command {

@@ -616,10 +616,10 @@ mod tests {
         let known = HistoryEvent::KINDS
             .map(|kind| format!("`{kind}`"))
             .join(", ");
-        let told = unknown.unwrap_err().to_string();
+        let error = unknown.unwrap_err().to_string();
         assert!(
-            told.contains(&format!("expected one of {known} at")),
-            "{told}"
+            error.contains(&format!("expected one of {known} at")),
+            "{error}"
         );
     }
 

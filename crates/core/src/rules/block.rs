@@ -11,7 +11,7 @@ const BUILDS_KEPT: usize = 16;
 /// Parks a row whose step a build cannot run. Nothing is consumed or counted: its wait, the signals that it was handed
 /// and its attempts stay, so the next build runs the same step with the same signals.
 pub(super) fn block(row: &mut Row, reason: &str, facts: Facts<'_>, moved: &mut Moved<'_>) {
-    moved.told.push(HistoryEvent::Blocked {
+    moved.history_events.push(HistoryEvent::Blocked {
         step: row.step.clone(),
         step_sequence: row.step_seq,
         attempt: row.attempt,

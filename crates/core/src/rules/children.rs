@@ -43,13 +43,13 @@ pub fn park(
         ended: parent.family.ended,
     };
     parent.awaits = Some(Awaits::new(WaitKind::Children, Vec::new(), now, None));
-    let mut told = vec![HistoryEvent::ChildrenSpawned {
+    let mut events = vec![HistoryEvent::ChildrenSpawned {
         barrier,
         count: inserted,
         duplicates,
     }];
     if needed == 0 {
-        told.push(open(parent, now));
+        events.push(open(parent, now));
     } else {
         parent.status = Status::AwaitingChildren;
         parent.due_at = deadline;
@@ -57,7 +57,7 @@ pub fn park(
     if parent.inbox.updates > 0 {
         step_aside(parent, pending, now);
     }
-    told
+    events
 }
 
 /// A child that has ended.
@@ -79,14 +79,14 @@ pub fn ended(parent: &mut Row, ended: &[Ended], now: Timestamp) -> Vec<HistoryEv
     }
     let workflow = parent.kind == Kind::Workflow;
     let waited = parent.family.needed > 0;
-    let mut told = Vec::with_capacity(ended.len() + 1);
+    let mut events = Vec::with_capacity(ended.len() + 1);
     for Ended {
         child,
         barrier,
         status,
     } in ended.iter().copied()
     {
-        told.push(HistoryEvent::ChildEnded {
+        events.push(HistoryEvent::ChildEnded {
             child,
             barrier,
             status,
@@ -103,10 +103,10 @@ pub fn ended(parent: &mut Row, ended: &[Ended], now: Timestamp) -> Vec<HistoryEv
         Status::AwaitingSignal | Status::AwaitingChildren if workflow && waited && enough => {
             come_back(parent, now, Cause::Children, source());
         }
-        Status::AwaitingChildren if !workflow && enough => told.push(open(parent, now)),
+        Status::AwaitingChildren if !workflow && enough => events.push(open(parent, now)),
         _ => {}
     }
-    told
+    events
 }
 
 /// Counts a child that had ended and is restarted: while its barrier is the last one, its end is waited for again

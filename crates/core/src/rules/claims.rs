@@ -120,7 +120,7 @@ pub(super) fn resume(row: &mut Row, source: ResumeSource) {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TakenBack {
     /// The event to write into its history.
-    pub told: HistoryEvent,
+    pub history_event: HistoryEvent,
     /// The error, if its workers have died in this step as often as allowed: the row must then be
     /// [failed](super::deaths::fail).
     pub fails: Option<String>,
@@ -141,7 +141,7 @@ pub fn reclaim(row: &mut Row, worker: &Name, case: Case, now: Timestamp) -> Opti
         Some(_) => None,
         None => set_apart(row, case, now),
     };
-    let told = HistoryEvent::Reclaimed {
+    let history_event = HistoryEvent::Reclaimed {
         step: row.step.clone(),
         attempt,
         worker: worker.clone(),
@@ -149,7 +149,10 @@ pub fn reclaim(row: &mut Row, worker: &Name, case: Case, now: Timestamp) -> Opti
         due_at,
         folded: None,
     };
-    Some(TakenBack { told, fails })
+    Some(TakenBack {
+        history_event,
+        fails,
+    })
 }
 
 /// Puts a row that a worker gives back into its queue, at its old position; `attempt` does not change (rule 5.4). A

@@ -21,7 +21,7 @@ pub struct Facts<'a> {
     pub limits: &'a Limits,
     /// The priority of the most urgent work that waits for this worker.
     pub waiting: Option<Priority>,
-    /// The pending commands of the inbox, by sequence; at least those that [`look`] asks for.
+    /// The pending commands of the inbox, by sequence; at least those that [`inbox_needs`] returns.
     pub pending: &'a [Pending],
     /// The retry policy that the instance was started with, or that its machine declares.
     pub retry: Option<&'a RetrySpec>,
@@ -65,11 +65,11 @@ impl InboxNeeds {
 
 /// Returns the part of its inbox that must be loaded before an outcome is applied to a row. Most rows have nothing
 /// pending.
-pub fn look(row: &Row, outcome: &Outcome) -> Option<InboxNeeds> {
+pub fn inbox_needs(row: &Row, outcome: &Outcome) -> Option<InboxNeeds> {
     let Inbox {
         signals, updates, ..
     } = row.inbox;
-    let mut look = InboxNeeds {
+    let mut needs = InboxNeeds {
         updates: updates > 0
             && match outcome {
                 Outcome::Answer { .. } => true,
@@ -84,21 +84,22 @@ pub fn look(row: &Row, outcome: &Outcome) -> Option<InboxNeeds> {
     };
     match outcome.last() {
         Outcome::Done { .. } | Outcome::Stop { .. } | Outcome::Fail { .. } => {
-            look.all = signals > 0 || updates > 0;
+            needs.all = signals > 0 || updates > 0;
         }
-        Outcome::Workflow(_) if outcome.may_end() => look.all = signals > 0 || updates > 0,
-        Outcome::Workflow(turn) if signals > 0 => look.names = workflow::names(turn),
-        Outcome::Wait(wait) if signals > 0 => look.names.extend(wait.names()),
+        Outcome::Workflow(_) if outcome.may_end() => needs.all = signals > 0 || updates > 0,
+        Outcome::Workflow(turn) if signals > 0 => needs.names = workflow::names(turn),
+        Outcome::Wait(wait) if signals > 0 => needs.names.extend(wait.names()),
         Outcome::Next { .. } | Outcome::Spawn { .. } | Outcome::ContinueAsNew { .. }
             if signals > 0 && row.inbox.handed > Sequence::default() =>
         {
             let awaits = row.awaits.as_ref();
-            look.names
+            needs
+                .names
                 .extend(awaits.into_iter().flat_map(|awaits| awaits.names.clone()));
         }
         _ => {}
     }
-    (look != InboxNeeds::default()).then_some(look)
+    (needs != InboxNeeds::default()).then_some(needs)
 }
 
 /// The effects of an outcome, apart from the changes of the row.
@@ -109,7 +110,7 @@ pub struct Moved<'a> {
     /// The result to write.
     pub result: Option<&'a Json>,
     /// The events to write into the history.
-    pub told: Vec<HistoryEvent>,
+    pub history_events: Vec<HistoryEvent>,
     /// `true` if the worker keeps its claim on the instance.
     pub kept: bool,
     /// The changes to write to the records of commands.
@@ -119,7 +120,7 @@ pub struct Moved<'a> {
 impl Moved<'_> {
     pub(super) fn close(&mut self, closed: inbox::Closed) {
         self.closings.extend(closed.closings);
-        self.told.extend(closed.told);
+        self.history_events.extend(closed.history_events);
     }
 
     /// Returns those of `pending` that stay pending.
@@ -318,7 +319,7 @@ pub fn apply<'a>(row: &mut Row, commit: &'a Commit, facts: Facts<'_>) -> Moved<'
     };
     let verdict = Verdict::of(row, commit, outcome, facts);
     moved
-        .told
+        .history_events
         .push(ran(row, commit, outcome, &verdict, facts.limits));
     let error = verdict.error.as_deref();
     row.last_error = error.map(|error| facts.limits.cut_error(error));
@@ -338,9 +339,9 @@ pub fn ahead(row: &Row, commit: &Commit, facts: Facts<'_>) -> Row {
             children::park(&mut row, (count, 0), *join, None, &[], facts.now);
         }
         Outcome::Workflow(turn) => {
-            let counts = turn.children.iter().map(|brood| brood.starts.len());
+            let counts = turn.children.iter().map(|spawn| spawn.starts.len());
             let counts: Vec<u32> = counts.map(count_of).collect();
-            workflow::born(&mut row, turn, &counts, facts.now);
+            workflow::count_children(&mut row, turn, &counts, facts.now);
         }
         _ => {}
     }
@@ -450,7 +451,9 @@ fn perform<'a>(
             });
             begin(row, &wait.next);
             end_hold(row);
-            moved.told.push(park(row, wait, names, buffered, now));
+            moved
+                .history_events
+                .push(park(row, wait, names, buffered, now));
             if let Some(first) = buffered {
                 queue_up(row, now, Cause::Signal);
                 resume(
@@ -470,7 +473,7 @@ fn perform<'a>(
             moved.result = Some(result);
             close(row, pending, Status::Done, moved);
             end(row, Status::Done, now);
-            moved.told.push(HistoryEvent::Done);
+            moved.history_events.push(HistoryEvent::Done);
         }
         Outcome::Stop { reason } => stop(row, reason, facts, moved),
         Outcome::ContinueAsNew { .. } => {
@@ -494,7 +497,7 @@ fn again(row: &mut Row, delay_ms: u64, now: Timestamp, moved: &mut Moved<'_>) {
     end_hold(row);
     due_after(row, delay_ms, Cause::Retry, now);
     if let Some(due_at) = row.due_at {
-        moved.told.push(HistoryEvent::Retried {
+        moved.history_events.push(HistoryEvent::Retried {
             step: row.step.clone(),
             attempt: row.attempt,
             due_at,
@@ -509,7 +512,7 @@ pub(super) fn stop(row: &mut Row, reason: &str, facts: Facts<'_>, moved: &mut Mo
     close(row, facts.pending, Status::Failed, moved);
     end(row, Status::Failed, facts.now);
     row.last_error = Some(error.clone());
-    moved.told.push(HistoryEvent::Failed { error });
+    moved.history_events.push(HistoryEvent::Failed { error });
 }
 
 /// Consumes the signals that the step was handed, and closes the rest of the inbox.
@@ -565,7 +568,7 @@ pub(super) fn answer(row: &mut Row, updates: &[Answered], facts: Facts<'_>) -> i
             result: error.is_none().then(|| answered.result.clone()),
             error: error.clone(),
         });
-        closed.told.extend(match error {
+        closed.history_events.extend(match error {
             // The operations that a cancellation reached record its effect.
             _ if update.kind == CommandKind::Cancel => None,
             Some(error) => Some(HistoryEvent::UpdateFailed {
@@ -587,7 +590,7 @@ pub(super) fn answer(row: &mut Row, updates: &[Answered], facts: Facts<'_>) -> i
     let count = u32::try_from(closed.closings.len()).unwrap_or(u32::MAX);
     row.inbox.updates = row.inbox.updates.saturating_sub(count);
     row.inbox.settle_bytes();
-    closed.told.extend(inbox::advance(row, highest));
+    closed.history_events.extend(inbox::advance(row, highest));
     closed
 }
 

@@ -82,9 +82,9 @@ mod tests {
                 .collect();
             let mut found = Contradicted::default();
             found.note(&commits);
-            let places = commits.iter().enumerate();
-            let places = places.filter(|(_, commit)| found.has(commit));
-            places.map(|(place, _)| place).collect::<Vec<_>>()
+            let positions = commits.iter().enumerate();
+            let positions = positions.filter(|(_, commit)| found.has(commit));
+            positions.map(|(position, _)| position).collect::<Vec<_>>()
         };
         assert_eq!(
             sent(&[

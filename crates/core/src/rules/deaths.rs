@@ -24,16 +24,16 @@ pub struct Case {
     /// Number of deaths after which the instance fails; 0 if it never does.
     pub most: u32,
     /// Its position among those that are taken back together; it spreads their delays.
-    pub place: usize,
+    pub position: usize,
 }
 
 impl Case {
     /// Creates the case of an instance with that policy, at that position.
-    pub fn new(policy: Option<&Policy>, place: usize) -> Self {
+    pub fn new(policy: Option<&Policy>, position: usize) -> Self {
         let most = policy.and_then(|policy| policy.max_deaths);
         Self {
             most: most.unwrap_or(MAX_DEATHS),
-            place,
+            position,
         }
     }
 }
@@ -72,14 +72,14 @@ pub fn delay(deaths: u32, case: Case, now: Timestamp) -> Option<Duration> {
     if !is_suspected(deaths, case.most) {
         return None;
     }
-    DELAYS.delay(deaths - SUSPECTED, spread(case.place, now))
+    DELAYS.delay(deaths - SUSPECTED, spread(case.position, now))
 }
 
 /// Returns a number from 0 to 1, evenly distributed: the finaliser of splitmix64.
-fn spread(place: usize, now: Timestamp) -> f64 {
-    let place = u64::try_from(place).unwrap_or(u64::MAX);
+fn spread(position: usize, now: Timestamp) -> f64 {
+    let position = u64::try_from(position).unwrap_or(u64::MAX);
     let mut mixed = now.as_micros().cast_unsigned();
-    mixed = mixed.wrapping_add(place.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    mixed = mixed.wrapping_add(position.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     mixed ^= mixed >> 31;
@@ -94,7 +94,7 @@ pub(super) fn spent(row: &Row, most: u32) -> Option<String> {
             "the worker died {} {}; find what ends its process there (memory, a signal, an abort), then restart the \
              instance",
             times(row.deaths),
-            place(row.aside.is_some(), &row.step)
+            location(row.aside.is_some(), &row.step)
         )
     })
 }
@@ -107,7 +107,7 @@ pub fn times(deaths: u32) -> String {
     }
 }
 
-fn place(aside: bool, step: &Name) -> String {
+fn location(aside: bool, step: &Name) -> String {
     match aside {
         false => format!("in step {step}"),
         true => format!("in an update before step {step}"),
@@ -139,8 +139,15 @@ pub fn fail(
     };
     let mut moved = Moved::default();
     stop(row, error, facts, &mut moved);
-    let Moved { closings, told, .. } = moved;
-    Closed { closings, told }
+    let Moved {
+        closings,
+        history_events,
+        ..
+    } = moved;
+    Closed {
+        closings,
+        history_events,
+    }
 }
 
 #[cfg(test)]
@@ -150,8 +157,8 @@ mod tests {
 
     const NOW: Timestamp = Timestamp::from_micros(1_700_000_000_000_000);
 
-    fn at(place: usize) -> Case {
-        Case::new(None, place)
+    fn at(position: usize) -> Case {
+        Case::new(None, position)
     }
 
     #[test]
@@ -170,7 +177,10 @@ mod tests {
             assert!((most / 2.0..=most).contains(&delay), "{deaths}: {delay}");
         }
         // rule 5.7: nor do those of a step that workers may die in as often as they like.
-        let case = Case { most: 0, place: 0 };
+        let case = Case {
+            most: 0,
+            position: 0,
+        };
         assert_eq!(
             (delay(2, case, NOW), delay(u32::MAX, case, NOW)),
             (None, None)
@@ -216,7 +226,7 @@ mod tests {
     fn neighbours_that_died_together_run_again_at_different_times() {
         // rule 5.6
         let delays: Vec<Duration> = (0..64)
-            .filter_map(|place| delay(2, at(place), NOW))
+            .filter_map(|position| delay(2, at(position), NOW))
             .collect();
         let mut distinct = delays.clone();
         distinct.sort_unstable();
@@ -229,9 +239,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_delay_is_bounded_whatever_the_place_and_the_time(deaths: u32, place: usize, now: i64) {
+        fn a_delay_is_bounded_whatever_the_position_and_the_time(deaths: u32, position: usize, now: i64) {
             // rule 5.6
-            let delay = delay(deaths, at(place), Timestamp::from_micros(now)).unwrap_or_default();
+            let delay = delay(deaths, at(position), Timestamp::from_micros(now)).unwrap_or_default();
             prop_assert!(delay <= Duration::from_secs(300));
         }
     }

@@ -3,7 +3,7 @@
 use crate::model::{Folded, Folding, HistoryEvent, Kind, Row, Timestamp, WaitKind};
 
 /// Number of attempts at one step that are recorded one by one (rule 16.1).
-pub const TOLD_ONE_BY_ONE: u32 = 10;
+pub const UNFOLDED_ATTEMPTS: u32 = 10;
 
 /// Maximum number of steps of one workflow whose attempts are folded at the same time (rule 16.1): each adds some
 /// hundred bytes to the row.
@@ -28,19 +28,19 @@ pub struct Written {
 /// events are in the order of their numbers, and a reader that continues from a number finds the event again.
 ///
 /// Only the row is read for this: it stores where the event of each step that keeps failing is.
-pub fn write(row: &mut Row, told: Vec<HistoryEvent>, now: Timestamp) -> Vec<Written> {
-    if told.is_empty() || !row.history || is_timer_between(row, &told) {
+pub fn write(row: &mut Row, events: Vec<HistoryEvent>, now: Timestamp) -> Vec<Written> {
+    if events.is_empty() || !row.history || is_timer_between(row, &events) {
         return Vec::new();
     }
-    if let Some(attempt) = Attempt::alone(&told).filter(Attempt::is_folded) {
-        let last = told.into_iter().next_back();
+    if let Some(attempt) = Attempt::alone(&events).filter(Attempt::is_folded) {
+        let last = events.into_iter().next_back();
         return last
             .map(|event| fold(row, attempt, event, now))
             .into_iter()
             .collect();
     }
     let mut written: Vec<Written> = Vec::new();
-    for event in told {
+    for event in events {
         let attempt = Attempt::at_operation(&event).filter(Attempt::is_folded);
         if let Some(attempt) = attempt {
             written.push(fold(row, attempt, event, now));
@@ -115,9 +115,9 @@ fn remember(row: &mut Row, folding: Folding) {
 
 /// `true` if the only new event is the timer of a workflow's step that is retried again and again: the event of its
 /// attempts already says when it was due.
-fn is_timer_between(row: &Row, told: &[HistoryEvent]) -> bool {
+fn is_timer_between(row: &Row, events: &[HistoryEvent]) -> bool {
     let is_timer = matches!(
-        told,
+        events,
         [HistoryEvent::TimedOut {
             wait_kind: WaitKind::Timer,
             ..
@@ -146,13 +146,13 @@ struct Attempt {
 
 impl Attempt {
     fn is_folded(&self) -> bool {
-        self.number > TOLD_ONE_BY_ONE
+        self.number > UNFOLDED_ATTEMPTS
     }
 
     /// Returns the attempt at a machine's step, or at a workflow's turn, that a commit records, if it records nothing
     /// else.
-    fn alone(told: &[HistoryEvent]) -> Option<Self> {
-        match told {
+    fn alone(events: &[HistoryEvent]) -> Option<Self> {
+        match events {
             [
                 ran @ (HistoryEvent::StepFailed { .. } | HistoryEvent::StepCompleted { .. }),
                 HistoryEvent::Retried { attempt, .. },

@@ -181,7 +181,7 @@ pub struct Received {
     /// The wait that takes it; a buffered signal has an id of its own.
     pub wait_id: Option<WaitId>,
     /// The event to write into the history.
-    pub told: HistoryEvent,
+    pub history_event: HistoryEvent,
 }
 
 /// The sender of a command (rule 7.3).
@@ -234,7 +234,7 @@ pub fn receive(row: &mut Row, message: Message<'_>, now: Timestamp) -> Received 
             let taken_by = match_wait(row, id, name, matched, now);
             let wait_id = matched.cloned().or(taken_by);
             let wait_id = wait_id.unwrap_or_else(|| own_wait(id));
-            let told = match name.event_type() {
+            let history_event = match name.event_type() {
                 Some(event_type) => HistoryEvent::EventMatched {
                     command_id: id,
                     event_type: Name::stored(event_type),
@@ -258,14 +258,14 @@ pub fn receive(row: &mut Row, message: Message<'_>, now: Timestamp) -> Received 
                 command_sequence: number,
                 status: CommandStatus::Received,
                 wait_id: Some(wait_id),
-                told,
+                history_event,
             }
         }
         CommandKind::Update | CommandKind::Cancel => {
             row.inbox.updates += 1;
             let source_of_wake = ResumeSource::command(id, kind, name);
             set_aside(row, Some(source_of_wake), now);
-            let told = match kind {
+            let history_event = match kind {
                 CommandKind::Cancel => HistoryEvent::CancelRequested {
                     command_id: id,
                     message_sequence: sequence,
@@ -288,7 +288,7 @@ pub fn receive(row: &mut Row, message: Message<'_>, now: Timestamp) -> Received 
                 command_sequence: number,
                 status: CommandStatus::Accepted,
                 wait_id: None,
-                told,
+                history_event,
             }
         }
     }
@@ -493,7 +493,7 @@ pub struct Closed {
     /// The changes to write to their records.
     pub closings: Vec<Closing>,
     /// The events to write into the history.
-    pub told: Vec<HistoryEvent>,
+    pub history_events: Vec<HistoryEvent>,
 }
 
 /// Consumes exactly the signals that the step was handed (rule 4.1), and moves the cursor (rule 7.7).
@@ -549,7 +549,7 @@ fn apply(row: &mut Row, signals: Vec<Consumed<'_>>) -> Closed {
         let (one, wait_id) = (consumed.signal, consumed.wait_id);
         let operation = consumed.by.and_then(|taken| taken.operation);
         let graph_step = consumed.by.and_then(|taken| taken.graph_step.clone());
-        closed.told.push(HistoryEvent::SignalApplied {
+        closed.history_events.push(HistoryEvent::SignalApplied {
             command_id: one.id,
             name: one.name.clone(),
             message_sequence: one.sequence,
@@ -575,7 +575,7 @@ fn apply(row: &mut Row, signals: Vec<Consumed<'_>>) -> Closed {
     let count = u32::try_from(closed.closings.len()).unwrap_or(u32::MAX);
     row.inbox.signals = row.inbox.signals.saturating_sub(count);
     row.inbox.settle_bytes();
-    closed.told.extend(advance(row, highest));
+    closed.history_events.extend(advance(row, highest));
     closed
 }
 
@@ -599,7 +599,7 @@ pub fn discard(row: &mut Row, left: &[Pending], ended_as: Status) -> Closed {
         let (id, name, message_sequence) = (one.id, one.name.clone(), one.sequence);
         let command_sequence = one.command_sequence;
         let unhandled = || format!("the instance ended as {ended_as} before it was handled");
-        let (status, error, told) = match one.kind {
+        let (status, error, history_event) = match one.kind {
             CommandKind::Signal => (
                 CommandStatus::Discarded,
                 None,
@@ -623,7 +623,7 @@ pub fn discard(row: &mut Row, left: &[Pending], ended_as: Status) -> Closed {
             ),
             CommandKind::Cancel => (CommandStatus::Failed, Some(unhandled()), None),
         };
-        closed.told.extend(told);
+        closed.history_events.extend(history_event);
         closed.closings.push(Closing {
             id,
             status,

@@ -157,7 +157,7 @@ pub fn fail(
 ) -> Closed {
     let error = limits.cut_error(&taken.to_string());
     let cancels = |one: &Pending| one.kind == CommandKind::Cancel;
-    let (status, told) = match pending.iter().any(cancels) {
+    let (status, history_event) = match pending.iter().any(cancels) {
         true => (
             Status::Cancelled,
             HistoryEvent::Cancelled {
@@ -174,7 +174,7 @@ pub fn fail(
     let mut closed = inbox::discard(row, pending, status);
     end(row, status, now);
     row.last_error = Some(error);
-    closed.told.push(told);
+    closed.history_events.push(history_event);
     closed
 }
 

@@ -22,13 +22,15 @@ pub fn cancel(
     let mut closed = inbox::discard(row, pending, Status::Cancelled);
     end(row, Status::Cancelled, now);
     row.last_error = Some(reason.clone());
-    closed.told.push(HistoryEvent::Cancelled { reason });
+    closed
+        .history_events
+        .push(HistoryEvent::Cancelled { reason });
     closed
 }
 
 /// `true` if a cancellation goes to the code, which cleans up first: for a workflow that has begun to run and is not
 /// blocked.
-pub fn asks_code(row: &Row) -> bool {
+pub fn code_handles_cancel(row: &Row) -> bool {
     let begun = row.settled.last > Epoch::default() || row.status == Status::Executing;
     row.kind == Kind::Workflow && begun && !row.is_blocked() && !row.status.is_terminal()
 }

@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_passes_one_that_executes() {
+    fn no_instance_passes_one_that_executes() {
         // rule 6.3
         let change = settle(
             contender(1, Status::Executing, 5),

@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_is_spared_while_anybody_above_it_has_not_ended() {
+    fn a_child_is_spared_while_an_ancestor_has_not_ended() {
         // rule 16.2
         for live in [
             Status::AwaitingChildren,
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_can_read_any_more_is_not_spared() {
+    fn an_instance_without_a_live_ancestor_is_not_spared() {
         // rule 16.2
         assert!(!is_spared(None, &BTreeMap::new()), "it has no parent");
         assert!(!spared(1, &[]), "its parent was deleted");
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_above_one_that_lives_is_looked_at() {
+    fn ancestors_of_a_live_instance_are_not_loaded() {
         // rule 16.2: the cost of a sweep is that of its batch.
         assert_eq!(next_up(&kin(Status::Done, 7)), Some(InstanceId(7)));
         assert_eq!(next_up(&kin(Status::Scheduled, 7)), None);

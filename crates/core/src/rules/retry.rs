@@ -187,8 +187,8 @@ impl Retry {
     }
 
     /// Returns the delay after the failure of an attempt that was preceded by `attempt` others. `None` if no attempts
-    /// are left. `dice` is from 0 to 1 and spreads the delay over its upper half.
-    pub fn delay(&self, attempt: u32, dice: f64) -> Option<Duration> {
+    /// are left. `random` is from 0 to 1 and spreads the delay over its upper half.
+    pub fn delay(&self, attempt: u32, random: f64) -> Option<Duration> {
         if self
             .attempts
             .is_some_and(|most| attempt.saturating_add(1) >= most)
@@ -203,7 +203,7 @@ impl Retry {
             self.cap.as_secs_f64()
         };
         let spread = if self.jitter {
-            0.5 + dice.clamp(0.0, 1.0) / 2.0
+            0.5 + random.clamp(0.0, 1.0) / 2.0
         } else {
             1.0
         };
@@ -219,18 +219,18 @@ mod tests {
     proptest! {
         #[test]
         fn a_delay_never_passes_the_cap(first in 0u64..10_000_000, factor in -1.0f64..1e9, cap in 0u64..10_000_000,
-                                        attempt: u32, dice in -1.0f64..2.0) {
+                                        attempt: u32, random in -1.0f64..2.0) {
             // rule 5.1
             let policy = Retry::exponential(Duration::from_millis(first)).factor(factor).cap(Duration::from_millis(cap));
-            let delay = policy.delay(attempt, dice).unwrap();
+            let delay = policy.delay(attempt, random).unwrap();
             prop_assert!(delay <= Duration::from_millis(cap));
         }
 
         #[test]
-        fn jitter_keeps_to_the_upper_half(attempt in 0u32..10, dice in 0.0f64..=1.0) {
+        fn jitter_keeps_to_the_upper_half(attempt in 0u32..10, random in 0.0f64..=1.0) {
             let policy = Retry::exponential(Duration::from_secs(1));
             let whole = policy.clone().steady().delay(attempt, 0.0).unwrap();
-            let delay = policy.delay(attempt, dice).unwrap();
+            let delay = policy.delay(attempt, random).unwrap();
             prop_assert!(delay <= whole && delay >= whole / 2);
         }
     }

@@ -154,7 +154,7 @@ pub struct HandedAgain {
     /// The copied records, which belong to the new run.
     pub copies: Vec<Command>,
     /// The event to write into its history.
-    pub told: Option<HistoryEvent>,
+    pub history_event: Option<HistoryEvent>,
 }
 
 /// Hands a new run the signals that the last step of the failed one was handed, each as a new record with its own id
@@ -207,11 +207,14 @@ pub fn hand_again(
         });
         row.inbox.handed = row.inbox.sequence;
     }
-    let told = (!handed.is_empty()).then(|| HistoryEvent::HandedAgain {
+    let history_event = (!handed.is_empty()).then(|| HistoryEvent::HandedAgain {
         run_id: failed.id,
         signals: handed,
     });
-    HandedAgain { copies, told }
+    HandedAgain {
+        copies,
+        history_event,
+    }
 }
 
 /// Returns the declaration that applies to a start: that of its version if it names one, otherwise the newest.
@@ -294,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_declared_starts_all_the_same() {
+    fn an_undeclared_machine_starts_with_the_defaults() {
         // rule 2.6
         let row = resolved(&Start::of(Name::stored("m"), Json::null()), &[]);
         assert_eq!(

@@ -10,7 +10,7 @@ use crate::model::{
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fired {
     /// The event to write into its history, if any.
-    pub happening: Option<HistoryEvent>,
+    pub history_event: Option<HistoryEvent>,
 }
 
 /// Makes a due row runnable: one that was scheduled, or one whose wait has reached its deadline, which is a wake and
@@ -38,7 +38,7 @@ pub fn fire(row: &mut Row, now: Timestamp) -> Option<Fired> {
         row.inbox.handed = row.inbox.sequence;
     }
     Some(Fired {
-        happening: waited.map(|wait_kind| HistoryEvent::TimedOut {
+        history_event: waited.map(|wait_kind| HistoryEvent::TimedOut {
             wait_kind,
             deadline: due_at,
             wait_id: row.awaits.as_ref().and_then(|awaits| awaits.id.clone()),

@@ -30,9 +30,9 @@ pub(super) fn check(turn: &WorkflowTurn, limits: &Limits) -> Result<(), Refusal>
     for answered in &turn.updates {
         limits.check_payload(&answered.result)?;
     }
-    for brood in &turn.children {
-        limits.check_children(brood.starts.len())?;
-        for start in &brood.starts {
+    for spawn in &turn.children {
+        limits.check_children(spawn.starts.len())?;
+        for start in &spawn.starts {
             limits.check_state(&start.state)?;
         }
     }
@@ -81,7 +81,7 @@ fn waits_for_something(turn: &WorkflowTurn, park: &Park) -> bool {
         || !park.conditions.is_empty()
         || park.until.is_some()
         || park.children.is_some()
-        || turn.children.iter().any(|brood| brood.needed > 0)
+        || turn.children.iter().any(|spawn| spawn.needed > 0)
 }
 
 /// Returns the signals whose records a turn needs.
@@ -95,8 +95,9 @@ pub(super) fn names(turn: &WorkflowTurn) -> Vec<Name> {
     names
 }
 
-/// Applies a turn to the row, whose claim is valid. [`born`] counts the children that it starts, when their real number
-/// is known. If the workflow continues as new, the kernel records the history event, when the next run is known.
+/// Applies a turn to the row, whose claim is valid. [`count_children`] counts the children that it starts, when their
+/// real number is known. If the workflow continues as new, the kernel records the history event, when the next run is
+/// known.
 pub(super) fn apply<'a>(
     row: &mut Row,
     commit: &Commit,
@@ -108,14 +109,15 @@ pub(super) fn apply<'a>(
     row.last_error = failing(row.last_error.take(), turn, facts);
     if let Then::Block(blocked) = &turn.then {
         moved
-            .told
+            .history_events
             .push(HistoryEvent::ReplayBlocked(blocked.clone()));
         block(row, &blocked.to_string(), facts);
         return;
     }
     moved.close(inbox::take(row, &turn.takes, facts.pending));
     moved.close(answer(row, &turn.updates, facts));
-    moved.told.extend(turn.operations.iter().map(told));
+    let operations = turn.operations.iter().map(history_event);
+    moved.history_events.extend(operations);
     // Other signals that were handed out were not taken, and stay pending.
     row.inbox.handed = Sequence::default();
     let left = moved.left(facts.pending);
@@ -141,27 +143,29 @@ pub(super) fn apply<'a>(
         }
         Then::Park(given) => {
             let opened = park(row, turn, given, &left, facts.now);
-            moved.told.extend(opened);
+            moved.history_events.extend(opened);
         }
         Then::Done { result } => {
             moved.result = Some(result);
             close_rest(row, &left, Status::Done, moved);
             end(row, Status::Done, facts.now);
-            moved.told.push(HistoryEvent::Done);
+            moved.history_events.push(HistoryEvent::Done);
         }
         Then::Stop { reason } => {
             let error = facts.limits.cut_error(reason);
             close_rest(row, &left, Status::Failed, moved);
             end(row, Status::Failed, facts.now);
             row.last_error = Some(error.clone());
-            moved.told.push(HistoryEvent::Failed { error });
+            moved.history_events.push(HistoryEvent::Failed { error });
         }
         Then::Cancelled { reason } => {
             let reason = facts.limits.cut_error(reason);
             close_rest(row, &left, Status::Cancelled, moved);
             end(row, Status::Cancelled, facts.now);
             row.last_error = Some(reason.clone());
-            moved.told.push(HistoryEvent::Cancelled { reason });
+            moved
+                .history_events
+                .push(HistoryEvent::Cancelled { reason });
         }
         Then::ContinueAsNew { .. } => end(row, Status::Continued, facts.now),
         Then::Block(_) => {}
@@ -190,7 +194,7 @@ fn failing(before: Option<String>, turn: &WorkflowTurn, facts: Facts<'_>) -> Opt
     newest.map(|text| facts.limits.cut_error(&text)).or(kept)
 }
 
-fn told(operation: &Operation) -> HistoryEvent {
+fn history_event(operation: &Operation) -> HistoryEvent {
     match operation {
         Operation::Opened(opened) => HistoryEvent::OperationOpened(opened.clone()),
         Operation::Completed(completed) => HistoryEvent::OperationCompleted(completed.clone()),
@@ -224,7 +228,7 @@ fn park(
     let was = row.awaits.clone();
     begin(row, &row.step.clone());
     end_hold(row);
-    let joins = park.children.is_some() || turn.children.iter().any(|brood| brood.needed > 0);
+    let joins = park.children.is_some() || turn.children.iter().any(|spawn| spawn.needed > 0);
     let (status, kind) = if !park.signals.is_empty() {
         (Status::AwaitingSignal, WaitKind::Signal)
     } else if !park.events.is_empty() {
@@ -442,29 +446,29 @@ pub fn attended(noted: &[Attended], operation: u32) -> Option<EventSequence> {
 /// Counts the children that a turn has really started; `inserted` has one number for each operation that starts
 /// children, in order. If such an operation waits, but none of its children was started because all keys were taken,
 /// there is nothing to wait for.
-pub fn born(
+pub fn count_children(
     row: &mut Row,
     turn: &WorkflowTurn,
     inserted: &[u32],
     now: Timestamp,
 ) -> Vec<HistoryEvent> {
-    let mut told = Vec::with_capacity(inserted.len());
+    let mut events = Vec::with_capacity(inserted.len());
     let mut wakes = false;
-    for (brood, count) in turn.children.iter().zip(inserted.iter().copied()) {
-        let asked = u32::try_from(brood.starts.len()).unwrap_or(u32::MAX);
-        told.push(HistoryEvent::ChildrenSpawned {
-            barrier: ChildStarts::barrier(brood.operation),
+    for (spawn, count) in turn.children.iter().zip(inserted.iter().copied()) {
+        let requested = u32::try_from(spawn.starts.len()).unwrap_or(u32::MAX);
+        events.push(HistoryEvent::ChildrenSpawned {
+            barrier: ChildStarts::barrier(spawn.operation),
             count,
-            duplicates: asked.saturating_sub(count),
+            duplicates: requested.saturating_sub(count),
         });
         let Family {
             pending, needed, ..
         } = &mut row.family;
         *pending = pending.saturating_add(count);
-        if brood.needed == 0 {
+        if spawn.needed == 0 {
             continue;
         }
-        match (brood.needed.min(count), *needed) {
+        match (spawn.needed.min(count), *needed) {
             (0, _) => wakes = true,
             (first, 0) => *needed = first,
             (first, second) => *needed = first.min(second),
@@ -481,7 +485,7 @@ pub fn born(
     if !matches!(turn.then, Then::Park(_)) {
         row.family.needed = 0;
     }
-    told
+    events
 }
 
 #[cfg(test)]

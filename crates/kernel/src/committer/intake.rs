@@ -159,8 +159,8 @@ impl<K: Folded, W: Waiter> Intake<K, W> {
         }
         let (spent, patient): (Vec<_>, Vec<_>) = self.waiting.drain(..).partition(spent);
         self.waiting = patient.into();
-        let told = |entry| (entry, error.again());
-        spent.into_iter().map(told).collect()
+        let answered = |entry| (entry, error.again());
+        spent.into_iter().map(answered).collect()
     }
 
     /// Takes all waiting entries.

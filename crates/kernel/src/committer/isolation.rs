@@ -74,12 +74,12 @@ impl Committer {
             let answer = self.together(kind, items, patience).await;
             return (waiter, answer);
         }
-        let (places, groups) = by_claim::<K>(items);
+        let (positions, groups) = by_claim::<K>(items);
         let group = |items| self.together(kind, items, patience.clone());
         let answers = join_all(groups.into_iter().map(group)).await;
         let answers: Result<Vec<Vec<K::Each>>> = answers.into_iter().collect();
         let in_order = |each: Vec<Vec<K::Each>>| {
-            let placed = places.into_iter().zip(each.into_iter().flatten());
+            let placed = positions.into_iter().zip(each.into_iter().flatten());
             let each: BTreeMap<usize, K::Each> = placed.collect();
             each.into_values().collect()
         };
@@ -94,13 +94,13 @@ impl Committer {
         patience: Patience,
     ) -> Result<Vec<K::Each>> {
         let subjects = Subjects::of::<K>(&items);
-        let places = match self.suspects.any(&subjects) {
+        let permits = match self.suspects.any(&subjects) {
             true => &self.again,
             false => &self.first,
         };
         let count = items.len();
         let ops: Arc<[Op]> = Arc::from([kind.op(items)]);
-        match self.insist(&ops, &subjects, Some(places), patience).await {
+        match self.insist(&ops, &subjects, Some(permits), patience).await {
             Ok(answers) => each::<K>(answers.into_iter().next()),
             Err(Ended::Hopeless(error)) => {
                 metrics::counter!("abide_given_up_total").increment(1);
@@ -120,22 +120,22 @@ impl Committer {
         ran.map_err(|(Ended::Hopeless(error) | Ended::Impatient(error))| error)
     }
 
-    /// The only retry loop: one attempt after the other, with back-off. It holds no place while it waits.
+    /// The only retry loop: one attempt after the other, with back-off. It holds no permit while it waits.
     async fn insist(
         &self,
         ops: &Arc<[Op]>,
         subjects: &Subjects,
-        mut places: Option<&Arc<Semaphore>>,
+        mut permits: Option<&Arc<Semaphore>>,
         mut patience: Patience,
     ) -> Result<Vec<Answer>, Ended> {
         let mut away = Backoff::away();
         let mut doubted = false;
         loop {
-            let attempted = match places {
+            let attempted = match permits {
                 // The semaphore is never closed.
-                Some(places) => {
-                    let place = places.acquire().await;
-                    let _place = place.map_err(|_| Ended::Impatient(Error::Closed))?;
+                Some(permits) => {
+                    let permit = permits.acquire().await;
+                    let _permit = permit.map_err(|_| Ended::Impatient(Error::Closed))?;
                     self.store.run(ops.clone()).await
                 }
                 None => self.store.run(ops.clone()).await,
@@ -149,7 +149,7 @@ impl Committer {
             };
             let delay = match &error {
                 Error::Conflict(_) | Error::Unjudged(_) => {
-                    places = Some(&self.again);
+                    permits = Some(&self.again);
                     patience.backoff.failed()
                 }
                 Error::Unavailable(_) => away.failed(),
@@ -183,18 +183,18 @@ impl Committer {
 fn by_claim<K: Folded>(items: Vec<K::Item>) -> (Vec<usize>, Vec<Vec<K::Item>>) {
     let mut groups: Vec<Vec<(usize, K::Item)>> = Vec::with_capacity(items.len());
     let mut known = HashMap::new();
-    for (place, item) in items.into_iter().enumerate() {
+    for (position, item) in items.into_iter().enumerate() {
         let next = groups.len();
         let group = K::claim(&item).map_or(next, |claim| *known.entry(claim).or_insert(next));
         match groups.get_mut(group) {
-            Some(group) => group.push((place, item)),
-            None => groups.push(vec![(place, item)]),
+            Some(group) => group.push((position, item)),
+            None => groups.push(vec![(position, item)]),
         }
     }
-    let places = groups.iter().flatten().map(|(place, _)| *place);
-    let places = places.collect();
+    let positions = groups.iter().flatten().map(|(position, _)| *position);
+    let positions = positions.collect();
     let items = |group: Vec<(usize, K::Item)>| group.into_iter().map(|(_, item)| item).collect();
-    (places, groups.into_iter().map(items).collect())
+    (positions, groups.into_iter().map(items).collect())
 }
 
 /// The reason why an entry is not tried any more.

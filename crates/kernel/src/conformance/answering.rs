@@ -135,7 +135,9 @@ pub async fn what_is_not_answered_comes_again(lab: Lab) {
     assert_eq!(lab.get(id).await.due_at, Some(lab.now() + MINUTE));
 }
 
-pub async fn an_answer_to_what_is_no_update_here_is_refused_and_the_claim_stays(lab: Lab) {
+pub async fn an_answer_to_an_id_that_is_not_a_pending_update_is_refused_and_the_claim_stays(
+    lab: Lab,
+) {
     // rules 4.2 and 9.2
     lab.under(updates()).await;
     let worker = lab.worker("w").await;
@@ -160,11 +162,11 @@ pub async fn an_answer_to_what_is_no_update_here_is_refused_and_the_claim_stays(
             let Committed::Refused(refusal) = refused else {
                 panic!("{astray:?}: {refused:?}");
             };
-            let told = refusal.to_string();
+            let text = refusal.to_string();
             let ids = astray.iter().filter(|id| **id != update.id);
             let ids: Vec<String> = ids.map(ToString::to_string).collect();
             let expected = format!("it answers {}, and", ids.join(", "));
-            assert!(told.contains(&expected), "{told}");
+            assert!(text.contains(&expected), "{text}");
         }
     }
     assert_eq!(lab.record(update.id).await.status, CommandStatus::Accepted);
@@ -225,7 +227,7 @@ pub async fn a_run_that_ends_fails_its_pending_updates(lab: Lab) {
     // rule 9.2
     lab.under(updates()).await;
     let worker = lab.worker("w").await;
-    for (outcome, word) in [(done(), "done"), (stop("no"), "failed")] {
+    for (outcome, status) in [(done(), "done"), (stop("no"), "failed")] {
         let id = lab.start(plain()).await;
         let claimed = lab.claim(worker).await;
         let update = lab.update(id).await;
@@ -236,7 +238,7 @@ pub async fn a_run_that_ends_fails_its_pending_updates(lab: Lab) {
             (CommandStatus::Failed, Some(lab.now()))
         );
         let error = record.error.unwrap();
-        assert!(error.contains("ended") && error.contains(word), "{error}");
+        assert!(error.contains("ended") && error.contains(status), "{error}");
         let again = lab.deliver(adding(id, 2)).await;
         assert_eq!(again.verdict, Verdict::Rejected(Rejection::NotActive));
     }
@@ -297,7 +299,7 @@ pub async fn an_answer_that_is_sent_again_counts_once(lab: Lab) {
     assert_eq!(completed.count(), 1);
 }
 
-pub async fn an_answer_is_told_to_who_waits_for_it(lab: Lab) {
+pub async fn the_caller_that_waits_for_an_answer_is_notified(lab: Lab) {
     // rules 6.6 and 9.1
     lab.under(updates()).await;
     let worker = lab.worker("w").await;
@@ -305,7 +307,7 @@ pub async fn an_answer_is_told_to_who_waits_for_it(lab: Lab) {
     let update = lab.update(id).await;
     let mut listener = lab.store.listen();
     lab.step(worker, answer(&[update.id], None)).await;
-    let told =
+    let notified =
         |effects: &crate::Effects| effects.answered.contains(&update.id) || effects.ended_elsewhere;
-    assert!(super::waking::heard(&mut listener, told).await);
+    assert!(super::waking::heard(&mut listener, notified).await);
 }

@@ -1,8 +1,8 @@
 //! A workflow that is awake while an event is published finds it when it parks again.
 //!
-//! The story: whether an event had come while nobody stood for a workflow was told by comparing the time that the
+//! The bug: an event that came while no waiter stood for a workflow was found by comparing the time that the
 //! publisher had taken with the time at which the workflow was woken, less a minute. A publisher that was held up for
-//! longer than that between the two, on another machine, had its event acknowledged, and nobody ever got it.
+//! longer than that between the two, on another machine, had its event acknowledged, and no workflow ever got it.
 
 use abide_core::model::{
     Claimed, Committed, InstanceId, OperationKind, Park, Status, Then, WorkerId,
@@ -12,7 +12,7 @@ use super::build::{MINUTE, SECOND, signal};
 use super::coding::{Coded, completed, go_on, keeping, opened, signal_waits, unfit, workflow};
 use super::eventing::{any, known_as, order, ordered, parks};
 use super::lab::Lab;
-use super::random::Dice;
+use super::random::Rng;
 use crate::Op;
 
 /// Waits for the event `order` of that id under operation 1, and for the signal `s`.
@@ -101,7 +101,7 @@ pub async fn a_publisher_that_was_held_up_is_not_missed(lab: Lab) {
 }
 
 pub async fn what_was_published_before_it_began_is_not_in_it(lab: Lab) {
-    // rule 14.6: whatever its publisher's clock says.
+    // rule 14.6: whatever its publisher's clock shows.
     let worker = lab.worker("w").await;
     lab.clock.set(lab.now() + MINUTE);
     lab.tell(ordered(1)).await;
@@ -232,14 +232,14 @@ pub async fn whatever_comes_between_the_first_match_ends_the_wait(lab: Lab) {
     // rules 14.1, 14.5 and 14.6
     let worker = lab.worker("w").await;
     for seed in 0..40 {
-        let mut dice = Dice::new(seed);
+        let mut rng = Rng::new(seed);
         let (mut published, mut first) = (0, None);
-        let mut publish = async |dice: &mut Dice, matches: bool, first: &mut Option<String>| {
+        let mut publish = async |rng: &mut Rng, matches: bool, first: &mut Option<String>| {
             published += 1;
             let event_id = format!("{seed}-{published}");
-            // The time that it took says nothing of when it comes.
+            // The time that it took does not determine when it comes.
             let now = lab.now();
-            lab.clock.set(now - SECOND * dice.below(300) as u32);
+            lab.clock.set(now - SECOND * rng.below(300) as u32);
             let order = ordered(if matches { seed as i64 } else { -1 });
             lab.publish(known_as(&event_id, order)).await;
             lab.clock.set(now);
@@ -247,10 +247,10 @@ pub async fn whatever_comes_between_the_first_match_ends_the_wait(lab: Lab) {
                 first.get_or_insert(event_id);
             }
         };
-        publish(&mut dice, true, &mut None).await;
+        publish(&mut rng, true, &mut None).await;
         let id = lab.start(workflow()).await;
         let claimed = lab.claim(worker).await;
-        let then = match dice.chance(50) {
+        let then = match rng.chance(50) {
             true => go_on(),
             false => Then::Park(for_order(&lab, seed as i64)),
         };
@@ -259,11 +259,11 @@ pub async fn whatever_comes_between_the_first_match_ends_the_wait(lab: Lab) {
         for turn in 0.. {
             lab.pass(SECOND);
             let last = turn > 12;
-            if dice.chance(50) || last {
-                let matches = dice.chance(25) || last;
-                publish(&mut dice, matches, &mut first).await;
+            if rng.chance(50) || last {
+                let matches = rng.chance(25) || last;
+                publish(&mut rng, matches, &mut first).await;
             }
-            if dice.chance(40) {
+            if rng.chance(40) {
                 lab.deliver(signal(id, "s")).await;
             }
             if lab.status(id).await != Status::Runnable {
@@ -279,11 +279,11 @@ pub async fn whatever_comes_between_the_first_match_ends_the_wait(lab: Lab) {
                 lab.commit(claimed.claim, Coded::then(ends).into()).await;
                 break;
             }
-            if dice.chance(40) {
-                let matches = dice.chance(30);
-                publish(&mut dice, matches, &mut first).await;
+            if rng.chance(40) {
+                let matches = rng.chance(30);
+                publish(&mut rng, matches, &mut first).await;
             }
-            match dice.below(5) {
+            match rng.below(5) {
                 0 => drop(lab.run(Op::GiveBack(vec![claimed.claim])).await),
                 1 => drop(lab.commit(claimed.claim, Coded::then(go_on()).into()).await),
                 2 => {

@@ -7,7 +7,9 @@ use abide_core::model::{
 use abide_core::rules::liveness::{Code, Liveness};
 
 use super::build::{MINUTE, cancelling, lane, updates, within};
-use super::coding::{Coded, awaiting, brooding, ended, go_on, offspring, sleep, unfit, workflow};
+use super::coding::{
+    Coded, awaiting, awaiting_children, child_starts, ended, go_on, sleep, unfit, workflow,
+};
 use super::invariants::examined;
 use super::lab::{Lab, OVER_LEASE, command_ids, ids};
 use crate::{Answer, Op};
@@ -58,11 +60,15 @@ pub async fn code_that_does_not_fit_parks_and_says_both_sides(lab: Lab) {
         (Code::ReplayBlocked, WHY)
     );
     let events = lab.events(id).await;
-    let Some(HistoryEvent::ReplayBlocked(told)) = events.last().map(|event| &event.what) else {
+    let Some(HistoryEvent::ReplayBlocked(blocked)) = events.last().map(|event| &event.what) else {
         panic!("{events:?}")
     };
     assert_eq!(
-        (told.operation, told.recorded.as_str(), told.asked.as_str()),
+        (
+            blocked.operation,
+            blocked.recorded.as_str(),
+            blocked.asked.as_str()
+        ),
         (2, "sleep", "step \"charge\"")
     );
 }
@@ -75,7 +81,7 @@ pub async fn nothing_wakes_it_and_nothing_is_lost(lab: Lab) {
         until: Some(lab.now() + MINUTE),
         ..awaiting(3, &["paid"])
     };
-    let turn = Coded::parks(park.clone()).starts(1, offspring(1), 1);
+    let turn = Coded::parks(park.clone()).starts(1, child_starts(1), 1);
     let id = lab.coded(worker, workflow(), turn).await;
     let first = lab.signal(id, "paid").await;
     lab.turn(worker, id, Coded::then(unfit())).await;
@@ -124,7 +130,7 @@ pub async fn a_turn_that_blocks_does_nothing_else(lab: Lab) {
     let turn = Coded::then(unfit())
         .takes(&[&paid])
         .answers(&[update.id])
-        .starts(1, offspring(1), 1);
+        .starts(1, child_starts(1), 1);
     for expected in [Committed::Moved, Committed::Repeated] {
         let answer = lab.commit(claim.again(), turn.clone().into()).await;
         assert_eq!(answer, expected(Status::Scheduled));
@@ -239,7 +245,7 @@ pub async fn a_cancel_ends_it_at_once(lab: Lab) {
     assert_eq!(lab.repair(id).await, Operated::NotActive(Status::Cancelled));
 }
 
-pub async fn it_holds_up_nobody_in_its_partition(lab: Lab) {
+pub async fn it_does_not_block_its_partition(lab: Lab) {
     // rules 6.3 and 12.4
     let worker = lab.worker("w").await;
     let start = || Start {
@@ -266,7 +272,7 @@ pub async fn it_holds_up_nobody_in_its_partition(lab: Lab) {
 pub async fn its_parent_waits_for_it(lab: Lab) {
     // rules 10.2 and 12.4
     let worker = lab.worker("w").await;
-    let turn = Coded::parks(brooding(1)).starts(1, vec![workflow()], 1);
+    let turn = Coded::parks(awaiting_children(1)).starts(1, vec![workflow()], 1);
     let parent = lab.coded(worker, workflow(), turn).await;
     let child = lab.claim(worker).await;
     let id = child.claim.id();

@@ -36,7 +36,7 @@ pub async fn a_document_that_is_nested_too_deeply_is_refused_at_every_entrance(l
         .run(Op::Deliver(vec![
             paying(id, "a", &nested(127)),
             paying(id, "a", &nested(128)),
-            paying(key("nobody"), "a", &nested(5_000)),
+            paying(key("missing"), "a", &nested(5_000)),
         ]))
         .await;
     let crate::Answer::Delivered(each) = refused else {
@@ -72,10 +72,10 @@ pub async fn conditions_that_are_too_large_are_refused(lab: Lab) {
         that(any("e"), "a.b", Operator::Eq, &text)
     };
     let two = awaits(vec![of(40_000), of(40_000)], &[]);
-    let told = lab.refused(claim.again(), two).await.to_string();
+    let text = lab.refused(claim.again(), two).await.to_string();
     assert!(
-        told.contains("conditions_bytes") && told.contains("65536"),
-        "{told}"
+        text.contains("conditions_bytes") && text.contains("65536"),
+        "{text}"
     );
     let deep = that(any("e"), "a.b", Operator::Eq, &nested(129));
     let refusal = lab.refused(claim.again(), awaits(vec![deep], &[])).await;
@@ -91,7 +91,7 @@ pub(super) fn text(bytes: usize) -> String {
 
 pub(super) const MEGABYTE: usize = 1 << 20;
 
-/// The limit that a refusal names, and what it says of it.
+/// The limit that a refusal names, with its value and the size that exceeds it.
 fn exceeded(answer: &Delivered) -> (&str, usize, usize) {
     assert_eq!(answer.verdict, Verdict::Rejected(Rejection::InboxFull));
     let limit = answer.limit.as_ref().unwrap();
@@ -287,7 +287,7 @@ pub async fn children_and_endings_and_records_come_in_pages_of_so_many_bytes(lab
     let absent = InstanceId(children[9].id.0 + 100);
     let mut ids: Vec<InstanceId> = children.iter().map(|child| child.id).collect();
     ids.extend([absent, parent]);
-    // They need not be asked for in their order.
+    // They need not be requested in their order.
     ids.reverse();
     let (mut rest, mut ended, mut missing) = (ids.clone(), Vec::new(), Vec::new());
     while !rest.is_empty() {

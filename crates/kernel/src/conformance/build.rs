@@ -1,4 +1,4 @@
-//! Short words for what tests start and commit.
+//! Short constructors for what tests start and commit.
 
 use std::time::Duration;
 
@@ -183,7 +183,7 @@ pub(super) fn once(dedup_key: &str, delivery: NewCommand) -> NewCommand {
     }
 }
 
-/// A signal to a key, which is kept that long when nobody holds it.
+/// A signal to a key, which is kept that long when no instance holds it.
 pub(super) fn held(key_text: &str, text: &str, hold_for: Duration) -> NewCommand {
     NewCommand {
         hold_for: Some(hold_for),
@@ -191,7 +191,7 @@ pub(super) fn held(key_text: &str, text: &str, hold_for: Duration) -> NewCommand
     }
 }
 
-/// A signal that starts what it is for when nobody lives under its key.
+/// A signal that starts what it is for when no instance lives under its key.
 pub(super) fn starting(start: Start, text: &str) -> NewCommand {
     let key = start.key.clone().expect("a start with a key");
     NewCommand {

@@ -63,8 +63,8 @@ pub async fn it_wins_over_a_step_that_runs(lab: Lab) {
     let claim = lab.claim(worker).await.claim;
     let mut listener = lab.store.listen();
     cancelled(&lab, id, 0).await;
-    let told = |effects: &crate::Effects| effects.cancelled.contains(&id);
-    assert!(super::waking::heard(&mut listener, told).await);
+    let notified = |effects: &crate::Effects| effects.cancelled.contains(&id);
+    assert!(super::waking::heard(&mut listener, notified).await);
     for outcome in [done(), next("x"), spawn(vec![plain()])] {
         assert_eq!(lab.commit(claim.again(), outcome).await, Committed::Stale);
     }
@@ -109,9 +109,9 @@ pub async fn what_has_ended_is_not_cancelled(lab: Lab) {
         lab.cancel(cancelling(id)).await,
         Operated::NotActive(Status::Cancelled)
     );
-    let nobody = lab.cancel(cancelling(key("nobody"))).await;
+    let answer = lab.cancel(cancelling(key("missing"))).await;
     assert_eq!(
-        (nobody, nobody.outcome()),
+        (answer, answer.outcome()),
         (Operated::NoTarget, "no_target")
     );
 }
@@ -259,19 +259,19 @@ pub async fn a_long_reason_is_cut(lab: Lab) {
     assert!(lab.get(id).await.last_error.unwrap().len() < 17 << 10);
 }
 
-pub async fn its_end_is_told(lab: Lab) {
+pub async fn listeners_are_notified_of_its_end(lab: Lab) {
     // rules 6.6 and 11.1
     let worker = lab.worker("w").await;
     let parent = lab.start(plain()).await;
     lab.step(worker, spawn(vec![urgent(9)])).await;
     let mut listener = lab.store.listen();
     cancelled(&lab, parent, 1).await;
-    let told =
+    let notified =
         |effects: &crate::Effects| effects.ended.contains(&parent) || effects.ended_elsewhere;
-    assert!(super::waking::heard(&mut listener, told).await);
+    assert!(super::waking::heard(&mut listener, notified).await);
 }
 
-pub async fn an_update_that_is_pending_when_it_is_cancelled_is_told_to_its_sender(lab: Lab) {
+pub async fn the_sender_of_an_update_that_is_pending_at_the_cancellation_is_notified(lab: Lab) {
     // rules 9.2 and 11.1
     lab.under(updates()).await;
     let worker = lab.worker("w").await;
@@ -279,9 +279,9 @@ pub async fn an_update_that_is_pending_when_it_is_cancelled_is_told_to_its_sende
     let update = lab.update(id).await;
     let mut listener = lab.store.listen();
     cancelled(&lab, id, 0).await;
-    let told =
+    let notified =
         |effects: &crate::Effects| effects.answered.contains(&update.id) || effects.ended_elsewhere;
-    assert!(super::waking::heard(&mut listener, told).await);
+    assert!(super::waking::heard(&mut listener, notified).await);
 }
 
 pub async fn a_child_that_waits_is_cancelled_with_its_signals(lab: Lab) {

@@ -1,4 +1,4 @@
-//! Cancelling a workflow: its code is told, cleans up, and ends.
+//! Cancelling a workflow: its code is notified, cleans up, and ends.
 
 use abide_core::model::{
     Cancel, Cause, Command, CommandKind, CommandStatus, Committed, HistoryEvent, InstanceId,
@@ -6,7 +6,9 @@ use abide_core::model::{
 };
 
 use super::build::{MINUTE, cancelling, done, key, keyed, plain, spawn, updates, urgent};
-use super::coding::{Coded, awaiting, brooding, ended, go_on, offspring, sleep, unfit, workflow};
+use super::coding::{
+    Coded, awaiting, awaiting_children, child_starts, ended, go_on, sleep, unfit, workflow,
+};
 use super::lab::{Lab, command_ids};
 use crate::CommandFilter;
 
@@ -29,7 +31,8 @@ async fn parked(lab: &Lab, worker: WorkerId) -> InstanceId {
     lab.coded(worker, workflow(), turn).await
 }
 
-async fn asked(lab: &Lab, id: InstanceId, children: usize) {
+/// Requests a cancellation, which is accepted.
+async fn request_cancel(lab: &Lab, id: InstanceId, children: usize) {
     let answer = lab.cancel(cancelling(id)).await;
     assert_eq!(answer, Operated::Cancelling { id, children });
 }
@@ -99,15 +102,15 @@ pub async fn a_cancel_is_handed_to_the_code_which_then_ends(lab: Lab) {
     );
     let kinds = lab.kinds(id).await;
     assert_eq!(kinds.last(), Some(&"cancelled"));
-    assert_eq!(lab.told(id, "cancel_requested").await, 1);
+    assert_eq!(lab.count_events(id, "cancel_requested").await, 1);
 }
 
-pub async fn however_often_it_is_cancelled_the_code_is_told_once(lab: Lab) {
+pub async fn however_often_it_is_cancelled_the_code_is_notified_once(lab: Lab) {
     // rule 11.1
     let worker = lab.worker("w").await;
     let id = parked(&lab, worker).await;
-    asked(&lab, id, 0).await;
-    asked(&lab, id, 0).await;
+    request_cancel(&lab, id, 0).await;
+    request_cancel(&lab, id, 0).await;
     let otherwise = Cancel {
         reason: "for another reason".into(),
         ..cancelling(id)
@@ -118,26 +121,26 @@ pub async fn however_often_it_is_cancelled_the_code_is_told_once(lab: Lab) {
     assert_eq!(lab.get(id).await.inbox.updates, 1);
     let sent = cancels(&lab).await.remove(0);
     let claimed = lab.claim(worker).await;
-    asked(&lab, id, 0).await;
+    request_cancel(&lab, id, 0).await;
     let turn = Coded::parks(awaiting(2, &["cleaned"])).answers(&[sent.id]);
     let answer = lab.commit(claimed.claim, turn.into()).await;
     assert_eq!(answer, Committed::Moved(Status::AwaitingSignal));
     lab.cancel(otherwise).await;
-    asked(&lab, id, 0).await;
+    request_cancel(&lab, id, 0).await;
     assert_eq!(cancels(&lab).await.len(), 1);
     assert_eq!(lab.status(id).await, Status::AwaitingSignal, "it knows");
-    assert_eq!(lab.told(id, "cancel_requested").await, 1);
+    assert_eq!(lab.count_events(id, "cancel_requested").await, 1);
 }
 
-pub async fn a_code_that_runs_is_told_too(lab: Lab) {
+pub async fn code_that_runs_is_notified_too(lab: Lab) {
     // rule 11.1
     let worker = lab.worker("w").await;
     let id = lab.start(workflow()).await;
     let claim = lab.claim(worker).await.claim;
     let mut listener = lab.store.listen();
-    asked(&lab, id, 0).await;
-    let told = |effects: &crate::Effects| effects.mailed.contains(&id);
-    assert!(super::waking::heard(&mut listener, told).await);
+    request_cancel(&lab, id, 0).await;
+    let notified = |effects: &crate::Effects| effects.received.contains(&id);
+    assert!(super::waking::heard(&mut listener, notified).await);
     let found = lab.get(id).await;
     assert_eq!(
         (found.status, found.worker),
@@ -150,12 +153,12 @@ pub async fn a_code_that_runs_is_told_too(lab: Lab) {
     assert_eq!(lab.record(sent.id).await.status, CommandStatus::Completed);
 }
 
-pub async fn a_turn_that_did_not_see_it_is_committed_and_the_next_is_told(lab: Lab) {
+pub async fn a_turn_that_did_not_see_it_is_committed_and_the_next_is_notified(lab: Lab) {
     // rule 11.1
     let worker = lab.worker("w").await;
     let id = lab.start(workflow()).await;
     let claim = lab.claim(worker).await.claim;
-    asked(&lab, id, 0).await;
+    request_cancel(&lab, id, 0).await;
     let answer = lab
         .commit(claim, Coded::parks(awaiting(1, &["paid"])).into())
         .await;
@@ -172,14 +175,14 @@ pub async fn force_ends_it_at_once(lab: Lab) {
     // rules 1.3 and 11.1
     let worker = lab.worker("w").await;
     let id = parked(&lab, worker).await;
-    asked(&lab, id, 0).await;
+    request_cancel(&lab, id, 0).await;
     let sent = cancels(&lab).await.remove(0);
     let claim = lab.claim(worker).await.claim;
     let answer = lab.cancel(forced(id)).await;
     assert_eq!(answer, Operated::Cancelled { id, children: 0 });
     assert_eq!(lab.status(id).await, Status::Cancelled);
     let record = lab.record(sent.id).await;
-    assert_eq!(record.status, CommandStatus::Failed, "nobody handled it");
+    assert_eq!(record.status, CommandStatus::Failed, "it was not handled");
     assert!(record.error.unwrap().contains("cancelled"));
     let stale = lab.commit(claim, Coded::then(cleaned_up()).into()).await;
     assert_eq!(stale, Committed::Stale);
@@ -207,7 +210,7 @@ pub async fn one_that_a_dead_worker_began_is_known_to_have_begun_by_its_commits(
     let worker = lab.worker("w").await;
     let id = lab.coded(worker, workflow(), Coded::then(go_on())).await;
     assert_eq!(lab.status(id).await, Status::Runnable);
-    asked(&lab, id, 0).await;
+    request_cancel(&lab, id, 0).await;
     let claimed = lab.claim(worker).await;
     assert!(!claimed.aside, "it has something to go on with");
     assert_eq!(claimed.updates.len(), 1);
@@ -216,15 +219,15 @@ pub async fn one_that_a_dead_worker_began_is_known_to_have_begun_by_its_commits(
 pub async fn it_reaches_workflows_and_machines_below_it(lab: Lab) {
     // rules 10.2 and 11.1
     let worker = lab.worker("w").await;
-    let turn = Coded::parks(brooding(2))
+    let turn = Coded::parks(awaiting_children(2))
         .starts(1, vec![urgent(1), urgent(1)], 2)
         .starts(2, vec![workflow()], 1);
     let id = lab.coded(worker, workflow(), turn).await;
     let below = lab.claim(worker).await.claim;
     let begun = below.id();
-    let grandchild = Coded::parks(awaiting(2, &["x"])).starts(1, offspring(1), 1);
+    let grandchild = Coded::parks(awaiting(2, &["x"])).starts(1, child_starts(1), 1);
     lab.commit(below, grandchild.into()).await;
-    asked(&lab, id, 4).await;
+    request_cancel(&lab, id, 4).await;
     let found = lab.get(id).await;
     assert_eq!(found.children_pending, 1, "the workflow cleans up");
     assert_eq!(found.inbox.updates, 1);
@@ -242,7 +245,7 @@ pub async fn it_reaches_workflows_and_machines_below_it(lab: Lab) {
             seen: parent.children_ended,
             needed: 1,
         }),
-        ..brooding(2)
+        ..awaiting_children(2)
     };
     let turn = Coded::parks(park).answers(&command_ids(&parent.updates));
     let answer = lab.commit(parent.claim, turn.into()).await;
@@ -266,7 +269,7 @@ pub async fn the_barrier_of_a_machine_opens_when_the_code_below_it_has_ended(lab
     let child = claim.id();
     lab.commit(claim, Coded::parks(awaiting(1, &["paid"])).into())
         .await;
-    asked(&lab, child, 0).await;
+    request_cancel(&lab, child, 0).await;
     assert_eq!(lab.status(parent).await, Status::AwaitingChildren);
     lab.turn(worker, child, Coded::then(cleaned_up())).await;
     let claimed = lab.claim(worker).await;
@@ -306,7 +309,7 @@ pub async fn a_pending_cancel_moves_to_the_next_run(lab: Lab) {
     };
     let id = lab.start(start).await;
     let claim = lab.claim(worker).await.claim;
-    asked(&lab, id, 0).await;
+    request_cancel(&lab, id, 0).await;
     let next = Then::ContinueAsNew {
         state: super::build::json("2"),
         version: None,
@@ -340,14 +343,14 @@ pub async fn one_that_ends_before_it_heard_of_it_says_so(lab: Lab) {
     for (outcome, status) in ends {
         let id = lab.start(workflow()).await;
         let claim = lab.claim(worker).await.claim;
-        asked(&lab, id, 0).await;
+        request_cancel(&lab, id, 0).await;
         assert_eq!(lab.commit(claim, outcome).await, Committed::Moved(status));
         let sent = cancels(&lab).await.pop().unwrap();
         assert_eq!(sent.status, CommandStatus::Failed);
         let error = sent.error.unwrap();
         assert!(error.contains(status.name()), "{error}");
-        let told = ["cancel_requested", status.name()];
-        assert_eq!(lab.kinds(id).await, told);
+        let kinds = ["cancel_requested", status.name()];
+        assert_eq!(lab.kinds(id).await, kinds);
     }
 }
 
@@ -357,7 +360,7 @@ pub async fn a_full_inbox_does_not_keep_a_cancel_out(lab: Lab) {
     let id = parked(&lab, worker).await;
     let full: Vec<_> = (0..100).map(|_| super::build::signal(id, "x")).collect();
     lab.deliver_all(full).await;
-    asked(&lab, id, 0).await;
+    request_cancel(&lab, id, 0).await;
     assert_eq!(lab.get(id).await.inbox.updates, 1);
     let claimed = lab.claim(worker).await;
     assert_eq!(claimed.updates.len(), 1);
@@ -369,7 +372,7 @@ pub async fn a_cancel_comes_in_its_place_among_updates(lab: Lab) {
     let worker = lab.worker("w").await;
     let id = parked(&lab, worker).await;
     let before = lab.update(id).await;
-    asked(&lab, id, 0).await;
+    request_cancel(&lab, id, 0).await;
     let after = lab.update(id).await;
     let claimed = lab.claim(worker).await;
     let sent = cancels(&lab).await.remove(0);
@@ -385,15 +388,15 @@ pub async fn a_cancel_comes_in_its_place_among_updates(lab: Lab) {
     }
     use CommandStatus::{Completed, Failed};
     assert_eq!(became, [Completed, Completed, Failed]);
-    assert_eq!(lab.told(id, "update_completed").await, 1);
-    assert_eq!(lab.told(id, "update_failed").await, 1);
+    assert_eq!(lab.count_events(id, "update_completed").await, 1);
+    assert_eq!(lab.count_events(id, "update_failed").await, 1);
 }
 
 pub async fn a_code_that_blocks_with_a_cancel_pending_is_ended_by_the_next(lab: Lab) {
     // rules 11.1 and 12.4
     let worker = lab.worker("w").await;
     let id = parked(&lab, worker).await;
-    asked(&lab, id, 0).await;
+    request_cancel(&lab, id, 0).await;
     lab.turn(worker, id, Coded::then(unfit())).await;
     assert!(lab.get(id).await.is_blocked());
     let answer = lab.cancel(cancelling(id)).await;

@@ -118,7 +118,7 @@ pub async fn children_that_are_duplicates_are_not_counted(lab: Lab) {
     assert_eq!(
         lab.get(taken).await.parent,
         None,
-        "who held the key does not become a child"
+        "the holder of the key does not become a child"
     );
     for _ in 0..2 {
         lab.step(worker, done()).await;

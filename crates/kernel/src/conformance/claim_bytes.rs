@@ -11,7 +11,7 @@ use super::lab::{Lab, ids};
 use super::remote_claims::lease;
 use crate::{Answer, ClaimRequest, Listed, Op, WaiterFilter, claimed_bytes};
 
-/// The most that one claim brings, unless it is told otherwise.
+/// The most that one claim brings, unless a limit is given.
 const MOST: usize = 16 * MEGABYTE;
 
 /// A start whose history is kept.
@@ -30,7 +30,7 @@ fn large() -> Start {
     }
 }
 
-/// What was claimed comes to no more than one claim may bring.
+/// Checks that the claims are together within the limit of one claim.
 fn assert_within(claimed: &[Claimed]) {
     let bytes = |one: &Claimed| {
         let children = one.children.iter().map(Listed::bytes);
@@ -40,7 +40,7 @@ fn assert_within(claimed: &[Claimed]) {
     assert!(bytes <= MOST, "{bytes}");
 }
 
-/// An instance that nobody has claimed yet.
+/// Checks that an instance was not claimed yet.
 async fn assert_untouched(lab: &Lab, id: InstanceId) {
     let found = lab.get(id).await;
     assert_eq!((found.status, found.attempt), (Status::Runnable, 0));
@@ -62,9 +62,9 @@ pub async fn what_is_too_much_for_a_claim_is_not_claimed_at_all(lab: Lab) {
     for id in &all[16..] {
         assert_untouched(&lab, *id).await;
     }
-    // Those who wait for work hear that there is more.
-    let told = |effects: &crate::Effects| effects.ready.contains(&name("default"));
-    assert!(super::waking::heard(&mut listener, told).await);
+    // Workers that wait for work are notified that there is more.
+    let notified = |effects: &crate::Effects| effects.ready.contains(&name("default"));
+    assert!(super::waking::heard(&mut listener, notified).await);
     let second = lease(&lab, other, 100, MINUTE).await;
     assert_eq!(ids(&second), all[16..]);
     let epoch = first[0].claim.epoch();
@@ -108,7 +108,7 @@ pub async fn a_claim_of_several_machines_takes_the_first_that_fit(lab: Lab) {
 }
 
 pub async fn more_machines_than_one_statement_names_share_the_room(lab: Lab) {
-    // SQLite looks at 32 lanes at once.
+    // SQLite reads 32 lanes at once.
     let worker = lab.worker("w").await;
     let machines: Vec<String> = (0..70).map(|number| format!("m{number:02}")).collect();
     let mut all = Vec::new();

@@ -1,4 +1,4 @@
-//! Claiming: who is served, in which order, and what a claim carries.
+//! Claiming: which instances are served, in which order, and what a claim carries.
 
 use abide_core::model::{Cause, Kind, Start, Status, When};
 

@@ -1,4 +1,4 @@
-//! Short words for what a turn of a workflow's code comes to.
+//! Short constructors for the turns of a workflow's code.
 
 use abide_core::model::{
     Answered, Blocked, ChildStarts, Command, CommandId, Commit, Committed, Completed,
@@ -21,7 +21,7 @@ pub(super) fn workflow() -> Start {
 }
 
 /// Children of the machine `n`, which no worker of these tests claims by accident.
-pub(super) fn offspring(count: usize) -> Vec<Start> {
+pub(super) fn child_starts(count: usize) -> Vec<Start> {
     vec![Start::of(name("n"), Json::null()); count]
 }
 
@@ -93,7 +93,7 @@ pub(super) fn joining(operation: u32, seen: u64, needed: u32) -> Park {
 }
 
 /// A wait for nothing but the children that the turn itself starts.
-pub(super) fn brooding(operation: u32) -> Park {
+pub(super) fn awaiting_children(operation: u32) -> Park {
     Park {
         operation,
         ..Park::default()
@@ -111,7 +111,7 @@ pub(super) fn ended() -> Then {
     }
 }
 
-/// The code does not fit: a sleep was recorded, and it asks for a step.
+/// The code does not fit: a sleep was recorded, and it requests a step.
 pub(super) fn unfit() -> Then {
     Then::Block(Blocked {
         operation: 2,
@@ -263,7 +263,7 @@ impl Lab {
         }
     }
 
-    /// Whether an instance is well.
+    /// The health of an instance.
     pub(super) async fn health(&self, id: InstanceId) -> Health {
         let found = describe(&*self.store, &id.into())
             .await
@@ -271,13 +271,13 @@ impl Lab {
         found.expect("it is there").1
     }
 
-    /// Where it stands, in one word.
+    /// The liveness of an instance.
     pub(super) async fn liveness(&self, id: InstanceId) -> Liveness {
         self.health(id).await.liveness
     }
 
-    /// How often that is told in a history.
-    pub(super) async fn told(&self, id: InstanceId, kind: &str) -> usize {
+    /// The number of events of that kind in a history.
+    pub(super) async fn count_events(&self, id: InstanceId, kind: &str) -> usize {
         let kinds = self.kinds(id).await;
         kinds.iter().filter(|one| **one == kind).count()
     }

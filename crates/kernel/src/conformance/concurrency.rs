@@ -12,7 +12,7 @@ use super::build::{commit, done, keyed, lane, many, name, next, plain, retry, sp
 use super::lab::Lab;
 use crate::{Answer, ClaimRequest, Op, Result, Store};
 
-/// How many tasks run at once.
+/// The number of tasks that run at once.
 pub(super) const TASKS: usize = 8;
 
 /// Runs operations until the store takes them: those of others may be in the way.
@@ -228,7 +228,10 @@ pub async fn of_many_starts_with_one_key_exactly_one_is_new(lab: Lab) {
         all.dedup();
         new.sort();
         assert_eq!(new.len(), 2);
-        assert_eq!(new, all, "all the others are told of the two that are new");
+        assert_eq!(
+            new, all,
+            "all the others are answered with the two that are new"
+        );
     }
 }
 

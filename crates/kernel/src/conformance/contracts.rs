@@ -119,7 +119,7 @@ pub async fn arguments_are_stored_by_parameter(lab: Lab) {
     }
 }
 
-pub async fn all_errors_are_told_at_once_and_kept(lab: Lab) {
+pub async fn all_errors_are_reported_at_once_and_kept(lab: Lab) {
     // rule 8.3
     lab.under(strict()).await;
     let id = lab.start(plain()).await;
@@ -235,10 +235,10 @@ pub async fn a_wait_for_what_the_contract_does_not_declare_is_refused(lab: Lab) 
         lab.refused(claims[1].claim.again(), park.into()).await,
     ];
     for refusal in refused {
-        let told = refusal.to_string();
+        let text = refusal.to_string();
         assert!(
-            told.contains("\"nothing\"") && told.contains("declare"),
-            "{told}"
+            text.contains("\"nothing\"") && text.contains("declare"),
+            "{text}"
         );
     }
     let waits = lab
@@ -248,7 +248,7 @@ pub async fn a_wait_for_what_the_contract_does_not_declare_is_refused(lab: Lab) 
 }
 
 pub async fn a_run_of_what_is_not_declared_keeps_its_contract(lab: Lab) {
-    // rule 8.2: and a version that nobody has declared has none.
+    // rule 8.2: and a version that was not declared has none.
     lab.under(strict()).await;
     let worker = lab.worker("w").await;
     lab.start(keyed("k")).await;

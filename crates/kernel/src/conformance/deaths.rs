@@ -31,7 +31,7 @@ fn enduring(max_deaths: u32, start: Start) -> Start {
 
 /// Lets a worker claim the first there is, and die.
 async fn die(lab: &Lab) -> Instance {
-    let worker = lab.worker("doomed").await;
+    let worker = lab.worker("dying").await;
     let id = lab.claim(worker).await.claim.id();
     lab.pass(OVER_LEASE);
     assert_eq!(lab.reclaim().await, 1);
@@ -85,7 +85,7 @@ pub async fn deaths_are_counted_apart_from_attempts(lab: Lab) {
 }
 
 pub async fn a_step_that_kills_its_worker_fails_after_five_deaths(lab: Lab) {
-    // rules 5.6 and 5.7: it ran again without limit, whatever its policy said.
+    // rules 5.6 and 5.7: it ran again without limit, whatever its policy was.
     let retries = Policy {
         retry: Some(RetrySpec::doubling(1_000, 1)),
         ..Policy::default()
@@ -118,15 +118,15 @@ pub async fn a_step_that_kills_its_worker_fails_after_five_deaths(lab: Lab) {
             (health.liveness, reason.code),
             (Liveness::Scheduled, Code::WorkerDied)
         );
-        let said = format!("died {deaths} times in step start");
-        assert!(reason.text.contains(&said), "{}", reason.text);
+        let expected = format!("died {deaths} times in step start");
+        assert!(reason.text.contains(&expected), "{}", reason.text);
         let worker = lab.worker("idle").await;
         assert!(lab.claim_some(worker, 9).await.is_empty(), "not before");
-        let told = lab.events(id).await.pop().unwrap().what;
+        let last = lab.events(id).await.pop().unwrap().what;
         assert!(
-            matches!(&told, HistoryEvent::Reclaimed { deaths: died, due_at, .. }
+            matches!(&last, HistoryEvent::Reclaimed { deaths: died, due_at, .. }
                 if *died == deaths && *due_at == found.due_at),
-            "{told:?}"
+            "{last:?}"
         );
     }
     until_due(&lab, id).await;
@@ -144,7 +144,7 @@ pub async fn a_step_that_kills_its_worker_fails_after_five_deaths(lab: Lab) {
 /// due again.
 async fn make_suspects(lab: &Lab, ids: &[InstanceId]) {
     for _ in 0..2 {
-        let worker = lab.worker("doomed").await;
+        let worker = lab.worker("dying").await;
         assert_eq!(lab.claim_some(worker, 99).await.len(), ids.len());
         lab.pass(OVER_LEASE);
         assert_eq!(lab.reclaim().await, ids.len());
@@ -334,7 +334,7 @@ pub async fn a_lease_that_lapses_is_a_death(lab: Lab) {
     assert_eq!(lab.kinds(id).await, ["reclaimed", "reclaimed", "failed"]);
 }
 
-pub async fn what_is_given_back_in_good_order_is_no_death(lab: Lab) {
+pub async fn giving_back_in_good_order_does_not_count_as_a_death(lab: Lab) {
     // rules 5.4 and 5.5
     let id = lab.start(enduring(1, plain())).await;
     for way in 0..4 {
@@ -364,7 +364,7 @@ pub async fn what_is_given_back_in_good_order_is_no_death(lab: Lab) {
 }
 
 pub async fn a_remote_worker_that_comes_back_under_its_name_has_died(lab: Lab) {
-    // rules 5.3 and 5.5: it signed its former self off, and nothing told of its deaths.
+    // rules 5.3 and 5.5: it signed its former self off, and its deaths were not recorded.
     let ids = lab.start_all(many(2)).await;
     let former = enlist(&lab, "w", MINUTE).await;
     let other = enlist(&lab, "other", MINUTE).await;
@@ -383,10 +383,10 @@ pub async fn a_remote_worker_that_comes_back_under_its_name_has_died(lab: Lab) {
         (found.status, found.attempt, found.deaths),
         (Status::Runnable, 1, 1)
     );
-    let told = lab.events(ids[0]).await.pop().unwrap().what;
+    let last = lab.events(ids[0]).await.pop().unwrap().what;
     assert!(
-        matches!(&told, HistoryEvent::Reclaimed { worker, .. } if *worker == name("w")),
-        "{told:?}"
+        matches!(&last, HistoryEvent::Reclaimed { worker, .. } if *worker == name("w")),
+        "{last:?}"
     );
     assert_eq!(lab.commit(lost.claim, done()).await, Committed::Stale);
     assert_eq!(
@@ -399,7 +399,7 @@ pub async fn a_remote_worker_that_comes_back_under_its_name_has_died(lab: Lab) {
     assert_eq!(lab.step(again, done()).await, Status::Done);
 }
 
-pub async fn a_parent_is_told_of_a_child_that_killed_its_workers(lab: Lab) {
+pub async fn a_parent_is_notified_of_a_child_that_killed_its_workers(lab: Lab) {
     // rules 5.7 and 10.2, by a lease of its worker and by one of its own.
     for remote in [false, true] {
         let worker = lab.worker("w").await;
@@ -564,7 +564,7 @@ pub async fn neighbours_of_a_poisoned_step_run_before_it_and_apart(lab: Lab) {
     // rule 5.6: what the dead worker held beside it must not die with it again and again.
     let ids = lab.start_all(many(20)).await;
     for _ in 0..2 {
-        let worker = lab.worker("doomed").await;
+        let worker = lab.worker("dying").await;
         assert_eq!(lab.claim_some(worker, 20).await.len(), 20);
         lab.pass(OVER_LEASE);
         assert_eq!(lab.reclaim().await, 20);
@@ -612,6 +612,6 @@ pub async fn one_whose_workers_died_gives_up_a_key_that_was_taken(lab: Lab) {
     assert_eq!((found.id, found.status), (id, Status::Scheduled));
     let successor = lab.start(start()).await;
     until_due(&lab, id).await;
-    assert_eq!(lab.told(id, "key_given_up").await, 1);
+    assert_eq!(lab.count_events(id, "key_given_up").await, 1);
     assert_eq!(lab.status(successor).await, Status::Runnable);
 }

@@ -12,7 +12,7 @@ use super::build::{
 use super::lab::Lab;
 use crate::{CommandFilter, Op};
 
-/// Asserts that a delivery was refused so, and that its record says the same.
+/// Asserts that a delivery was refused so, and that its record shows the same.
 async fn refused(lab: &Lab, delivered: &Delivered, rejection: Rejection) {
     assert_eq!(delivered.verdict, Verdict::Rejected(rejection));
     assert!(!delivered.duplicate && !delivered.started);
@@ -41,8 +41,8 @@ pub async fn nothing_at_that_id_or_key_leaves_no_record(lab: Lab) {
     let id = lab.start(plain()).await;
     for delivery in [
         signal(unknown_id(id), "paid"),
-        signal(key("nobody"), "paid"),
-        adding(key("nobody"), 1),
+        signal(key("missing"), "paid"),
+        adding(key("missing"), 1),
         once("d", signal(unknown_id(id), "paid")),
     ] {
         let answer = lab.deliver(delivery).await;
@@ -106,7 +106,7 @@ pub async fn the_same_dedup_key_for_something_else_is_refused(lab: Lab) {
         assert_eq!(Rejection::ConflictingDuplicate.reason(), "dedup_conflict");
     }
     let again = lab.deliver(once("d", paying(id, "paid", "1"))).await;
-    assert!(again.duplicate, "refusals have not taken its place");
+    assert!(again.duplicate, "refusals have not replaced it");
 }
 
 pub async fn duplicates_in_one_batch_are_judged_like_those_across(lab: Lab) {

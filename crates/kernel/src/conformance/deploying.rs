@@ -148,7 +148,7 @@ pub async fn a_build_does_not_get_again_what_it_could_not_run(lab: Lab) {
     assert_eq!(
         released(&lab, "old", false).await,
         0,
-        "it is no use to that build"
+        "that build cannot run it"
     );
     assert!(lab.get(id).await.is_blocked());
     assert_eq!(released(&lab, "new", false).await, 1);
@@ -192,9 +192,9 @@ pub async fn each_build_tries_once_and_then_it_waits(lab: Lab) {
         assert_eq!(released(&lab, &build, false).await, 1, "{build}");
         assert!(lab.claim_some(first, 9).await.is_empty());
         assert_eq!(blocks(&lab, next).await.attempt, 0);
-        let told = lab.kinds(id).await.len();
-        assert_eq!(told, kinds + 2, "it was let go on, and blocked");
-        kinds = told;
+        let now = lab.kinds(id).await.len();
+        assert_eq!(now, kinds + 2, "it was let go on, and blocked");
+        kinds = now;
     }
     for number in 1..=17 {
         assert_eq!(released(&lab, &format!("build {number}"), false).await, 0);
@@ -309,7 +309,7 @@ pub async fn it_is_cancelled_at_once_and_keeps_its_key(lab: Lab) {
     assert_eq!(released(&lab, "new", true).await, 0);
 }
 
-pub async fn it_holds_up_nobody_in_its_partition_while_it_waits(lab: Lab) {
+pub async fn it_does_not_block_its_partition_while_it_waits(lab: Lab) {
     // rules 12.4 and 6.3
     let (old, new) = (worker(&lab, "old").await, worker(&lab, "new").await);
     let first = lab.start(within("p")).await;
@@ -393,7 +393,7 @@ pub async fn a_worker_that_names_no_build_is_a_build_of_its_own(lab: Lab) {
     assert_eq!(released(&lab, "two", false).await, 1);
     assert!(lab.claim_some(one, 9).await.is_empty());
     assert_eq!(lab.claim_ids(two, 9).await, [id]);
-    // And one that goes on under its name may say later which build it is.
+    // And one that goes on under its name may name its build later.
     let more = NewWorker {
         name: name("one"),
         lease: LEASE,
@@ -406,9 +406,9 @@ pub async fn a_worker_that_names_no_build_is_a_build_of_its_own(lab: Lab) {
     };
     assert_eq!((enlisted.id, enlisted.build), (one, Some(name("fixed"))));
     let living = lab.store.workers().await.unwrap();
-    let told = living
+    let listed = living
         .iter()
         .find(|worker| worker.id == one)
         .expect("it lives");
-    assert_eq!(told.build().as_str(), "fixed");
+    assert_eq!(listed.build().as_str(), "fixed");
 }

@@ -15,7 +15,7 @@ use abide_core::model::{
 use super::build::{done, json, key, lane, plain};
 use super::eventing::{any, awaits};
 use super::lab::{Lab, WAITERS, limits};
-use super::random::Dice;
+use super::random::Rng;
 use super::random_steps::{EVENTS, LEASE, MACHINES, QUEUES, lanes, name, serves};
 use super::random_turns::{Knows, WORKFLOW};
 use super::renaming::Renamed;
@@ -25,12 +25,12 @@ use crate::{
     Answer, ClaimRequest, Clock, Cursor, Extension, ManualClock, NewWorker, Op, SweepRequest,
 };
 
-/// How many seeds run, one after the other on the same stores.
+/// The number of seeds that run, one after the other on the same stores.
 const SEEDS: u64 = 4;
-/// How many transactions a program has.
+/// The number of transactions of a program.
 const STEPS: usize = 200;
-/// After how many of them all rows are compared.
-const LOOK_EVERY: usize = 10;
+/// The number of transactions after which all rows are compared.
+const COMPARE_EVERY: usize = 10;
 
 pub async fn a_random_program_leaves_the_same_as_in_memory(lab: Lab) {
     // rules 2.2, 2.4, 2.8, 6.1, 7.1, 7.3, 9.1, 10.2, 11.1, 11.2, 12.3, 12.4, 14.1, 14.6, 14.7 and 16.1
@@ -46,16 +46,16 @@ pub async fn a_random_program_leaves_the_same_as_in_memory(lab: Lab) {
             assert_eq!(subject.run(&declare).await, model.run(&declare).await);
         }
         for step in 0..STEPS {
-            let place = format!("seed {seed} (the first was {first}), step {step}");
+            let position = format!("seed {seed} (the first was {first}), step {step}");
             let ops = program.next();
             let (theirs, ours) = (subject.run(&ops).await, model.run(&ops).await);
             assert_eq!(
                 theirs, ours,
-                "{place}: left what the store answers, right what memory does, to:\n{ops:#?}"
+                "{position}: left what the store answers, right what memory does, to:\n{ops:#?}"
             );
             program.hear(&ops, ours);
-            if step % LOOK_EVERY == LOOK_EVERY - 1 {
-                same_rows(&mut subject, &mut model, &place).await;
+            if step % COMPARE_EVERY == COMPARE_EVERY - 1 {
+                same_rows(&mut subject, &mut model, &position).await;
             }
         }
     }
@@ -89,13 +89,16 @@ async fn waiters_are_counted(lab: &Lab, event_type: &str) {
 }
 
 /// Everything but the histories.
-async fn same_rows(subject: &mut Renamed, model: &mut Renamed, place: &str) {
+async fn same_rows(subject: &mut Renamed, model: &mut Renamed, position: &str) {
     let theirs = subject.rows().await.expect("the store can be read");
     let ours = model.rows().await.expect("memory can be read");
     for (their, our) in theirs.instances.iter().zip(&ours.instances) {
-        assert!(their == our, "up to {place}: {}", unlike(their, our));
+        assert!(their == our, "up to {position}: {}", unlike(their, our));
     }
-    assert_eq!(theirs, ours, "up to {place}: left the store, right memory");
+    assert_eq!(
+        theirs, ours,
+        "up to {position}: left the store, right memory"
+    );
 }
 
 /// Two instances, of the one in memory only what is unlike.
@@ -124,7 +127,7 @@ async fn same_histories(subject: &mut Renamed, model: &mut Renamed) {
 
 /// A program that makes up its next step when it has heard what became of the last one.
 struct Program {
-    dice: Dice,
+    rng: Rng,
     clock: ManualClock,
     workers: Vec<WorkerId>,
     /// Claims that were granted and have not been used, with what came with them.
@@ -135,20 +138,20 @@ struct Program {
     signals: Vec<Command>,
     /// The instances that were seen.
     known: Vec<InstanceId>,
-    /// How far an examination has come.
+    /// The cursor of an examination.
     examined: InstanceId,
-    /// How far those that were blocked have been released.
+    /// The cursor up to which blocked instances have been released.
     released: InstanceId,
     /// Claims that were used, with what for.
     used: Vec<(Claim, Outcome)>,
-    /// Where the last sweep stopped.
+    /// The cursor at which the last sweep stopped.
     cursor: Option<Cursor>,
 }
 
 impl Program {
     fn new(seed: u64, clock: ManualClock) -> Self {
         Self {
-            dice: Dice::new(seed),
+            rng: Rng::new(seed),
             clock,
             workers: Vec::new(),
             held: Vec::new(),
@@ -162,19 +165,19 @@ impl Program {
         }
     }
 
-    /// What is declared before it begins, so that updates are taken.
+    /// The declarations before it begins, so that updates are accepted.
     fn declarations(&mut self) -> Vec<Op> {
         (0..6).map(|_| self.declare()).collect()
     }
 
     /// The operations of the next transaction; some time may pass before it.
     fn next(&mut self) -> Vec<Op> {
-        if self.dice.chance(30) {
-            let most = *self.dice.pick(&[50, 5_000, 60_000]);
-            let time = Duration::from_millis(self.dice.below(most) as u64);
+        if self.rng.chance(30) {
+            let most = *self.rng.pick(&[50, 5_000, 60_000]);
+            let time = Duration::from_millis(self.rng.below(most) as u64);
             self.clock.advance(time);
         }
-        let count = if self.dice.chance(80) { 1 } else { 3 };
+        let count = if self.rng.chance(80) { 1 } else { 3 };
         (0..count).map(|_| self.op()).collect()
     }
 
@@ -182,9 +185,9 @@ impl Program {
         if self.workers.is_empty() {
             return self.register();
         }
-        let worker = *self.dice.pick(&self.workers);
-        let limit = self.dice.between(1, 6);
-        match self.dice.below(158) {
+        let worker = *self.rng.pick(&self.workers);
+        let limit = self.rng.between(1, 6);
+        match self.rng.below(158) {
             0..14 => self.start(),
             14..34 => self.claim(worker, limit),
             34..62 => self.commit(),
@@ -200,7 +203,7 @@ impl Program {
             75..82 => Op::Fire { limit },
             82..85 => self.register(),
             85..88 => Op::Renew {
-                workers: vec![worker, *self.dice.pick(&self.workers)],
+                workers: vec![worker, *self.rng.pick(&self.workers)],
                 lease: LEASE,
             },
             88..92 => Op::Reclaim { limit },
@@ -209,30 +212,30 @@ impl Program {
             97..101 => self.declare(),
             101..119 => self.deliver(),
             119..122 => {
-                let count = self.dice.between(1, 2);
-                let cancels = (0..count).map(|_| self.dice.some_cancel(&self.known));
+                let count = self.rng.between(1, 2);
+                let cancels = (0..count).map(|_| self.rng.some_cancel(&self.known));
                 Op::Cancel(cancels.collect())
             }
             122..126 => {
-                let count = self.dice.between(1, 2);
-                let restarts = (0..count).map(|_| self.dice.some_restart(&self.known));
+                let count = self.rng.between(1, 2);
+                let restarts = (0..count).map(|_| self.rng.some_restart(&self.known));
                 Op::Restart(restarts.collect())
             }
-            126..127 => Op::Repair(vec![self.dice.some_target(&self.known)]),
+            126..127 => Op::Repair(vec![self.rng.some_target(&self.known)]),
             127..128 => Op::Examine {
                 after: self.examined,
                 limit,
             },
             128..130 => Op::ReleaseBlocked {
-                build: self.dice.some_build(),
-                fresh: self.dice.chance(50),
+                build: self.rng.some_build(),
+                fresh: self.rng.chance(50),
                 lanes: lanes(),
                 after: self.released,
                 limit,
             },
             130..144 => {
-                let count = self.dice.between(1, 3);
-                Op::Publish((0..count).map(|_| self.dice.some_publish()).collect())
+                let count = self.rng.between(1, 3);
+                Op::Publish((0..count).map(|_| self.rng.some_publish()).collect())
             }
             144..153 => self.extend(),
             153..155 => match self.register() {
@@ -240,26 +243,26 @@ impl Program {
                 other => other,
             },
             155..156 => match self.register() {
-                Op::Register(NewWorker { name, .. }) if self.dice.chance(50) => Op::Expire { name },
+                Op::Register(NewWorker { name, .. }) if self.rng.chance(50) => Op::Expire { name },
                 Op::Register(NewWorker { name, .. }) => Op::SignOffNamed { name, limit },
                 other => other,
             },
             _ => {
-                let (machine, _) = *self.dice.pick(&MACHINES);
-                Op::Reserve(vec![(name(machine), self.dice.some_key())])
+                let (machine, _) = *self.rng.pick(&MACHINES);
+                Op::Reserve(vec![(name(machine), self.rng.some_key())])
             }
         }
     }
 
     fn start(&mut self) -> Op {
-        let count = self.dice.between(0, 5);
+        let count = self.rng.between(0, 5);
         Op::Start((0..count).map(|_| self.some_start()).collect())
     }
 
     /// A start, now and then with something that others do not have.
     fn some_start(&mut self) -> Start {
-        let mut start = self.dice.some_start();
-        match self.dice.below(30) {
+        let mut start = self.rng.some_start();
+        match self.rng.below(30) {
             0 => start.queue = Some(name("unserved")),
             1 => start.machine = name("unserved"),
             2 => start.when = When::At(self.clock.now() - Duration::from_secs(7)),
@@ -277,11 +280,11 @@ impl Program {
             }
             // A policy of its own, which is refused where it allows no attempt, or is a workflow's.
             10..14 => {
-                let retry = RetrySpec::doubling(self.dice.below(4) as u32, 700);
+                let retry = RetrySpec::doubling(self.rng.below(4) as u32, 700);
                 start.policy = Some(Policy {
-                    retry: self.dice.chance(70).then_some(retry),
-                    step_timeout_ms: self.dice.chance(50).then_some(4000),
-                    max_deaths: self.dice.chance(30).then(|| self.dice.below(3) as u32),
+                    retry: self.rng.chance(70).then_some(retry),
+                    step_timeout_ms: self.rng.chance(50).then_some(4000),
+                    max_deaths: self.rng.chance(30).then(|| self.rng.below(3) as u32),
                 });
             }
             _ => {}
@@ -291,16 +294,16 @@ impl Program {
 
     fn claim(&mut self, worker: WorkerId, limit: usize) -> Op {
         let mut lanes = lanes();
-        if self.dice.chance(40) {
-            let at = self.dice.below(lanes.len());
+        if self.rng.chance(40) {
+            let at = self.rng.below(lanes.len());
             lanes.swap_remove(at);
         }
         Op::Claim(ClaimRequest {
             worker,
-            queue: name(QUEUES[self.dice.below(QUEUES.len())]),
+            queue: name(QUEUES[self.rng.below(QUEUES.len())]),
             lanes,
             limit,
-            lease: self.dice.some_lease(),
+            lease: self.rng.some_lease(),
         })
     }
 
@@ -310,10 +313,10 @@ impl Program {
         let used = self.used.iter().rev().take(3).map(|(claim, _)| claim);
         let mut named: Vec<Extension> = Vec::new();
         for claim in held.chain(used) {
-            if self.dice.chance(60) {
+            if self.rng.chance(60) {
                 named.push(Extension {
                     claim: claim.again(),
-                    lease: Duration::from_secs(self.dice.between(1, 15) as u64),
+                    lease: Duration::from_secs(self.rng.between(1, 15) as u64),
                 });
             }
         }
@@ -322,18 +325,18 @@ impl Program {
 
     fn commit(&mut self) -> Op {
         let mut commits = Vec::new();
-        for _ in 0..self.dice.between(1, 4).min(self.held.len()) {
-            let at = self.dice.below(self.held.len());
+        for _ in 0..self.rng.between(1, 4).min(self.held.len()) {
+            let at = self.rng.below(self.held.len());
             let (claim, knows) = self.held.swap_remove(at);
             let mut commit = self.some_commit(&claim);
             if self.coded.contains(&claim.id()) {
                 commit.outcome = self.some_turn(claim.id(), knows);
-            } else if self.dice.chance(5) {
+            } else if self.rng.chance(5) {
                 commit.outcome = Outcome::Block {
                     reason: "no such step".to_owned(),
                 };
-            } else if !knows.updates.is_empty() && self.dice.chance(90) {
-                commit.outcome = self.dice.some_answer(&knows.updates, commit.outcome);
+            } else if !knows.updates.is_empty() && self.rng.chance(90) {
+                commit.outcome = self.rng.some_answer(&knows.updates, commit.outcome);
             }
             commits.push(commit);
         }
@@ -345,31 +348,31 @@ impl Program {
 
     fn some_commit(&mut self, claim: &Claim) -> Commit {
         // Children of children would grow beyond measure if there was always room for them.
-        let room = self.dice.chance(50);
-        self.dice.some_commit(claim, room)
+        let room = self.rng.chance(50);
+        self.rng.some_commit(claim, room)
     }
 
     /// A turn of a workflow, which may take what it was handed, what else came to it, and what is not its own.
     fn some_turn(&mut self, id: InstanceId, mut knows: Knows) -> Outcome {
         let recent = self.signals.iter().rev().take(12);
-        let dice = &mut self.dice;
-        let more = recent.filter(|one| one.instance == Some(id) || dice.chance(10));
+        let rng = &mut self.rng;
+        let more = recent.filter(|one| one.instance == Some(id) || rng.chance(10));
         let more: Vec<_> = more.map(|one| (one.id, one.name.clone())).collect();
         knows.signals.extend(more);
-        let room = self.dice.chance(60);
-        let operation = self.dice.between(1, 9) as u32;
-        self.dice
+        let room = self.rng.chance(60);
+        let operation = self.rng.between(1, 9) as u32;
+        self.rng
             .some_turn(&knows, operation, self.clock.now(), room)
     }
 
-    /// What was committed or given back is committed once more, as it was or in other words.
+    /// Commits once more what was committed or given back, with the same outcome or another.
     fn commit_again(&mut self) -> Op {
         let mut commits = Vec::new();
-        for _ in 0..self.dice.between(1, 2).min(self.used.len()) {
-            let (claim, outcome) = self.dice.pick(&self.used);
+        for _ in 0..self.rng.between(1, 2).min(self.used.len()) {
+            let (claim, outcome) = self.rng.pick(&self.used);
             let (claim, outcome) = (claim.again(), outcome.clone());
             let mut commit = self.some_commit(&claim);
-            if self.dice.chance(70) {
+            if self.rng.chance(70) {
                 commit.outcome = outcome;
             } else if self.coded.contains(&claim.id()) {
                 commit.outcome = self.some_turn(claim.id(), Knows::default());
@@ -383,8 +386,8 @@ impl Program {
     }
 
     fn give_back_except(&mut self, worker: WorkerId, limit: usize) -> Op {
-        let dice = &mut self.dice;
-        let known = self.held.iter().filter(|_| dice.chance(70));
+        let rng = &mut self.rng;
+        let known = self.held.iter().filter(|_| rng.chance(70));
         Op::GiveBackExcept {
             worker,
             known: known.map(|(claim, _)| claim.id()).collect(),
@@ -394,24 +397,24 @@ impl Program {
 
     fn register(&mut self) -> Op {
         Op::Register(NewWorker {
-            name: name(&format!("w{}", self.dice.below(4))),
-            lease: LEASE * self.dice.between(1, 3) as u32,
+            name: name(&format!("w{}", self.rng.below(4))),
+            lease: LEASE * self.rng.between(1, 3) as u32,
             queues: QUEUES.map(name).into(),
             lanes: lanes(),
-            build: self.dice.some_build(),
+            build: self.rng.some_build(),
         })
     }
 
     fn sweep(&mut self, limit: usize) -> Op {
         Op::Sweep(SweepRequest {
-            before: self.clock.now() - Duration::from_secs(self.dice.below(200) as u64),
+            before: self.clock.now() - Duration::from_secs(self.rng.below(200) as u64),
             after: self.cursor,
             limit,
         })
     }
 
     fn declare(&mut self) -> Op {
-        let (machine, contract) = self.dice.some_declaration();
+        let (machine, contract) = self.rng.some_declaration();
         Op::Declare {
             machines: vec![machine],
             contracts: contract.into_iter().collect(),
@@ -419,8 +422,8 @@ impl Program {
     }
 
     fn deliver(&mut self) -> Op {
-        let count = self.dice.between(1, 4);
-        let deliveries = (0..count).map(|_| self.dice.some_delivery(&self.known));
+        let count = self.rng.between(1, 4);
+        let deliveries = (0..count).map(|_| self.rng.some_delivery(&self.known));
         Op::Deliver(deliveries.collect())
     }
 

@@ -1,4 +1,4 @@
-//! Documents, what is declared, and who waits for what.
+//! Documents, declarations, and which instances wait for what.
 
 use abide_core::model::{
     Contract, Declared, Document, DocumentKind, InstanceId, Json, Start, Status, WaitKind,
@@ -264,8 +264,8 @@ pub async fn those_who_wait_are_found_by_the_kind_of_wait_and_by_what_for(lab: L
     ] {
         assert_eq!(waiting(&lab, None, Some(text)).await, expected, "{text}");
     }
-    let both_asked = waiting(&lab, Some(WaitKind::Event), Some("paid")).await;
-    assert_eq!(both_asked, [event]);
+    let by_kind_and_name = waiting(&lab, Some(WaitKind::Event), Some("paid")).await;
+    assert_eq!(by_kind_and_name, [event]);
     // What has been woken waits no more, though its row still tells of the wait.
     lab.signal(signal, "paid").await;
     assert_eq!(lab.get(signal).await.status, Status::Runnable);

@@ -109,7 +109,7 @@ pub async fn a_worker_is_signed_off_by_its_name(lab: Lab) {
     assert_eq!(living(&lab).await.len(), 2, "it still holds something");
     assert_eq!(sign_off(&lab, "w", 2).await, (1, false));
     assert_eq!(sign_off(&lab, "w", 2).await, (0, false));
-    assert_eq!(sign_off(&lab, "nobody", 2).await, (0, false));
+    assert_eq!(sign_off(&lab, "missing", 2).await, (0, false));
     let left: Vec<WorkerId> = living(&lab).await.iter().map(|one| one.id).collect();
     assert_eq!(left, [other]);
     let lost = claimed.remove(0);

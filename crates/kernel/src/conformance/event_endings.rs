@@ -1,4 +1,4 @@
-//! How waits for events end: match or timeout, and nothing is left behind.
+//! The end of waits for events: match or timeout, and nothing is left behind.
 
 use abide_core::model::{
     Cancel, Cause, Committed, Operated, Operator, Park, Refusal, Status, Unended,
@@ -7,7 +7,7 @@ use abide_core::model::{
 use super::build::{
     MINUTE, SECOND, cancelling, commit, done, json, lane, many, plain, spawn, stop,
 };
-use super::coding::{Coded, ended, go_on, offspring, workflow};
+use super::coding::{Coded, child_starts, ended, go_on, workflow};
 use super::eventing::{any, awaits, order, ordered, parks, publishing, that, within_ms};
 use super::lab::{Lab, WAITERS};
 
@@ -30,8 +30,8 @@ pub async fn a_wait_that_times_out_is_over(lab: Lab) {
     assert!(claimed.awaited.is_empty() && lab.inbox(id).await.is_empty());
     assert_eq!(lab.tell(ordered(1)).await, 0);
     lab.commit(claimed.claim, done()).await;
-    assert_eq!(lab.told(id, "timed_out").await, 1);
-    assert_eq!(lab.told(id, "event_matched").await, 0);
+    assert_eq!(lab.count_events(id, "timed_out").await, 1);
+    assert_eq!(lab.count_events(id, "event_matched").await, 0);
 }
 
 pub async fn a_wait_that_was_matched_does_not_time_out(lab: Lab) {
@@ -45,7 +45,7 @@ pub async fn a_wait_that_was_matched_does_not_time_out(lab: Lab) {
     assert_eq!(lab.fire().await, 0);
     let claimed = lab.claim(worker).await;
     assert!(!claimed.timed_out && claimed.awaited.len() == 1);
-    assert_eq!(lab.told(id, "timed_out").await, 0);
+    assert_eq!(lab.count_events(id, "timed_out").await, 0);
 }
 
 pub async fn whatever_ends_a_wait_leaves_no_waiter_and_takes_none_but_its_own(lab: Lab) {
@@ -115,9 +115,9 @@ pub async fn a_workflow_that_ends_leaves_no_waiter(lab: Lab) {
     let answer = lab.cancel(force).await;
     assert_eq!(answer, Operated::Cancelled { id, children: 0 });
     assert_eq!(lab.waits_for_events().await, [other, other]);
-    // One that is asked stands where it stands until it answers.
-    let asked = lab.coded(worker, workflow(), Coded::parks(park())).await;
-    lab.cancel(cancelling(asked)).await;
+    // One whose cancellation is requested stays where it is until it answers.
+    let requested = lab.coded(worker, workflow(), Coded::parks(park())).await;
+    lab.cancel(cancelling(requested)).await;
     assert_eq!(lab.waiters().await.len(), 4);
     let claimed = lab.claim(worker).await;
     let cancel = claimed.updates[0].id;
@@ -152,7 +152,7 @@ pub async fn a_family_that_waits_for_events(lab: Lab) {
 pub async fn a_child_that_ends_in_the_commit_in_which_its_parent_parks_leaves_no_waiter(lab: Lab) {
     // rules 10.2 and 14.7
     let worker = lab.worker("w").await;
-    let begin = Coded::then(go_on()).starts(1, offspring(1), 0);
+    let begin = Coded::then(go_on()).starts(1, child_starts(1), 0);
     let id = lab.coded(worker, workflow(), begin).await;
     let child = lab
         .claim_from(worker, "default", vec![lane("n", 1)], 1)
@@ -216,7 +216,7 @@ pub async fn no_more_may_wait_for_a_type_than_the_limit(lab: Lab) {
     for id in &ids[WAITERS..] {
         assert_eq!(lab.status(*id).await, Status::Executing, "as it was");
     }
-    // Whoever ends makes room for one.
+    // Each one that ends makes room for one.
     lab.cancel(cancelling(ids[0])).await;
     let fresh = lab.awaiting(worker, plain(), awaits(vec![order(3)], &[]));
     let fresh = fresh.await;
@@ -252,7 +252,7 @@ pub async fn one_wait_for_too_many_of_a_type_is_refused(lab: Lab) {
         "{refusal}"
     );
     lab.commit(first.claim, values(WAITERS)).await;
-    assert_eq!(lab.waiters().await.len(), 1, "it is told once");
+    assert_eq!(lab.waiters().await.len(), 1, "it is listed once");
     let second = lab.claim(worker).await;
     let claim = second.claim.again();
     lab.refused(claim, awaits(vec![order(1)], &[])).await;

@@ -1,9 +1,9 @@
-//! Events and those who wait for them, as they are listed, and how long they are kept.
+//! Events and waits for them, as they are listed, and how long they are kept.
 
 use abide_core::model::{EventSequence, InstanceId, Operator};
 
 use super::build::{SECOND, name, plain};
-use super::eventing::{any, awaits, known_as, order, ordered, publishing, said, that};
+use super::eventing::{any, arguments_of, awaits, known_as, order, ordered, publishing, that};
 use super::lab::{Lab, command_ids};
 use crate::{EventFilter, Op, SweepRequest, WaiterFilter};
 
@@ -133,5 +133,5 @@ pub async fn what_was_forgotten_stays_in_the_inbox(lab: Lab) {
     assert!(lab.published().await.is_empty());
     let claimed = lab.claim(worker).await;
     assert_eq!(command_ids(&claimed.awaited), lab.inbox(id).await);
-    assert_eq!(claimed.awaited[0].arguments, said("{\"id\":1}"));
+    assert_eq!(claimed.awaited[0].arguments, arguments_of("{\"id\":1}"));
 }

@@ -12,7 +12,7 @@ use super::eventing::{any, awaits, back, known_as, order, ordered, publishing};
 use super::lab::{Lab, WAITERS};
 use crate::{Answer, Op};
 
-/// How many instances there are.
+/// The number of instances.
 const TARGETS: usize = 12;
 
 async fn publish(lab: Lab, publishes: Vec<Publish>) -> Vec<Published> {
@@ -164,7 +164,8 @@ pub async fn a_wait_is_ended_by_one_of_event_signal_and_deadline(lab: Lab) {
         });
         together(acts).await;
         for id in &ids {
-            let ends = lab.told(*id, "event_matched").await + lab.told(*id, "timed_out").await;
+            let ends = lab.count_events(*id, "event_matched").await
+                + lab.count_events(*id, "timed_out").await;
             assert!(ends <= 1, "{:?}", lab.kinds(*id).await);
             assert_eq!(lab.status(*id).await, Status::Runnable);
         }
@@ -192,7 +193,7 @@ pub async fn what_is_published_while_many_work_comes_to_everyone_once(lab: Lab) 
     // rules 7.1, 14.1 and 14.6
     let starts: Vec<Start> = (0..TARGETS).map(|at| keyed(&format!("t{at}"))).collect();
     lab.start_all(starts).await;
-    // Everyone takes part until it has been told that it is over, and publishing goes on until all were.
+    // Everyone takes part until it has received the event that it is over, and publishing goes on until all were.
     let until_it_is_over = |claimed: &Claimed| match claimed.awaited.is_empty() {
         false => done(),
         true => awaits(vec![any("over")], &[]),

@@ -10,9 +10,9 @@ use super::build::{
     MINUTE, SECOND, answer, done, held, keyed, name, next, plain, retry, signal, starting, updates,
     wait,
 };
-use super::coding::{Coded, awaiting, ended, go_on, offspring, workflow};
+use super::coding::{Coded, awaiting, child_starts, ended, go_on, workflow};
 use super::eventing::{
-    any, awaits, known_as, order, ordered, parks, publishing, said, that, within_ms,
+    any, arguments_of, awaits, known_as, order, ordered, parks, publishing, that, within_ms,
 };
 use super::lab::{Lab, command_ids};
 
@@ -67,14 +67,14 @@ pub async fn a_machine_waits_for_an_event_and_takes_it(lab: Lab) {
         (&came.wait_id, came.source.as_deref()),
         (&found.wait_id, Some("e"))
     );
-    assert_eq!(came.arguments, said("{\"id\":1}"));
+    assert_eq!(came.arguments, arguments_of("{\"id\":1}"));
     lab.commit(claimed.claim, next("then")).await;
     let record = lab.record(came.id).await;
     assert_eq!(
         (record.status, record.wait_id, record.step_sequence),
         (CommandStatus::Applied, found.wait_id.clone(), Some(2))
     );
-    let told = lab.events(id).await;
+    let events = lab.events(id).await;
     let matched = HistoryEvent::EventMatched {
         command_id: came.id,
         event_type: name("order"),
@@ -83,7 +83,10 @@ pub async fn a_machine_waits_for_an_event_and_takes_it(lab: Lab) {
         command_sequence: Some(Sequence(1)),
         wait_id: found.wait_id.unwrap(),
     };
-    assert!(told.iter().any(|entry| entry.what == matched), "{told:?}");
+    assert!(
+        events.iter().any(|entry| entry.what == matched),
+        "{events:?}"
+    );
     assert_eq!(
         lab.kinds(id).await,
         [
@@ -132,7 +135,7 @@ pub async fn events_come_together_like_signals(lab: Lab) {
     let came = command_ids(&claimed.awaited);
     assert_eq!((came.len(), came[0]), (2, first[0]));
     lab.commit(claimed.claim, done()).await;
-    assert_eq!(lab.told(id, "signal_applied").await, 2);
+    assert_eq!(lab.count_events(id, "signal_applied").await, 2);
 }
 
 pub async fn a_signal_or_one_of_several_events_ends_the_wait(lab: Lab) {
@@ -143,7 +146,7 @@ pub async fn a_signal_or_one_of_several_events_ends_the_wait(lab: Lab) {
         let id = lab.awaiting(worker, plain(), waits()).await;
         let found = lab.get(id).await;
         assert_eq!(found.wait_kind, Some(WaitKind::Signal), "the first kind");
-        assert_eq!(found.awaits.len(), 3, "a name is told once");
+        assert_eq!(found.awaits.len(), 3, "a name is listed once");
         assert_eq!(lab.waiters().await.len(), 3);
         lab.signal(id, "other").await;
         assert_eq!(lab.tell(ordered(3)).await, 0);
@@ -218,7 +221,7 @@ pub async fn a_wait_for_an_event_needs_a_timeout(lab: Lab) {
     assert_eq!(lab.fire().await, 2);
 }
 
-pub async fn all_that_is_wrong_with_a_wait_is_told_at_once(lab: Lab) {
+pub async fn all_problems_of_a_wait_are_reported_at_once(lab: Lab) {
     // rules 14.1 and 14.2
     let worker = lab.worker("w").await;
     let id = lab.start(plain()).await;
@@ -236,8 +239,8 @@ pub async fn all_that_is_wrong_with_a_wait_is_told_at_once(lab: Lab) {
     let Refusal::BadEvent { problem } = &refusal else {
         panic!("{refusal:?}")
     };
-    for word in ["paid: at.one in", "order: two exists", "order: three gt"] {
-        assert!(problem.contains(word), "{word} in {problem}");
+    for part in ["paid: at.one in", "order: two exists", "order: three gt"] {
+        assert!(problem.contains(part), "{part} in {problem}");
     }
     let then = answer(&[], Some(waits));
     assert_eq!(lab.refused(claimed.claim.again(), then).await, refusal);
@@ -248,7 +251,7 @@ pub async fn all_that_is_wrong_with_a_wait_is_told_at_once(lab: Lab) {
     lab.commit(claimed.claim, done()).await;
 }
 
-pub async fn nobody_can_send_what_stands_for_an_event(lab: Lab) {
+pub async fn a_signal_with_the_name_of_an_event_is_rejected(lab: Lab) {
     // rules 7.3 and 14.1
     lab.under(updates()).await;
     let worker = lab.worker("w").await;
@@ -387,7 +390,11 @@ pub async fn a_workflow_waits_for_events_each_under_its_operation(lab: Lab) {
     let claimed = lab.claim(worker).await;
     assert_eq!(claimed.cause, Cause::Event);
     let came = claimed.awaited[0].clone();
-    assert_eq!(came.wait_id, wait_id(id, 5), "it says whom it is for");
+    assert_eq!(
+        came.wait_id,
+        wait_id(id, 5),
+        "it names the wait that it is for"
+    );
     let turn = Coded::then(go_on()).takes(&[&came]);
     lab.commit(claimed.claim, turn.into()).await;
     let record = lab.record(came.id).await;
@@ -395,8 +402,8 @@ pub async fn a_workflow_waits_for_events_each_under_its_operation(lab: Lab) {
         (record.status, record.wait_id),
         (CommandStatus::Applied, wait_id(id, 5))
     );
-    let told = lab.events(id).await.into_iter().map(|entry| entry.what);
-    let ids: Vec<_> = told
+    let events = lab.events(id).await.into_iter().map(|entry| entry.what);
+    let ids: Vec<_> = events
         .filter_map(|what| match what {
             HistoryEvent::EventMatched { wait_id, .. }
             | HistoryEvent::SignalApplied { wait_id, .. } => Some(wait_id),
@@ -415,7 +422,7 @@ pub async fn a_workflow_waits_for_an_event_a_signal_and_children_at_once(lab: La
             until: Some(lab.now() + MINUTE),
             ..awaiting(7, &["paid"])
         };
-        let turn = Coded::parks(park).starts(6, offspring(1), 1);
+        let turn = Coded::parks(park).starts(6, child_starts(1), 1);
         let id = lab.coded(worker, workflow(), turn).await;
         assert_eq!(lab.waits_for_events().await, [id]);
         let cause = match which {
@@ -469,8 +476,8 @@ pub async fn a_workflow_that_answers_an_update_waits_on(lab: Lab) {
     lab.commit(claimed.claim, turn.into()).await;
     let waiters = lab.waiters().await;
     assert_eq!((waiters.len(), waiters[0].instance), (2, first));
-    assert_eq!(waiters[0].since, opened, "it has not lost its place");
-    assert_eq!(lab.told(first, "wait_opened").await, 1);
+    assert_eq!(waiters[0].since, opened, "it has not lost its position");
+    assert_eq!(lab.count_events(first, "wait_opened").await, 1);
     assert_eq!(lab.tell(ordered(1)).await, 2);
 }
 

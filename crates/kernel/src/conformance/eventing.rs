@@ -1,4 +1,4 @@
-//! Short words for events, and for those who wait for them.
+//! Short constructors for events and for waits for them.
 
 use abide_core::model::{
     Claim, Committed, Event, EventWait, InstanceId, Json, Operator, Outcome, Park, Path, Publish,
@@ -18,7 +18,7 @@ pub(super) fn any(of: &str) -> EventWait {
     }
 }
 
-/// One for those that say this.
+/// The same wait, with one more condition.
 pub(super) fn that(wait: EventWait, left: &str, op: Operator, right: &str) -> EventWait {
     let mut wait = wait;
     wait.conditions.push(abide_core::model::Condition {
@@ -61,7 +61,7 @@ pub(super) fn within_ms(
     })
 }
 
-/// What a workflow waits for: an event for each of these operations, until then.
+/// A wait of a workflow for an event for each of these operations, until then.
 pub(super) fn parks(events: Vec<(u32, EventWait)>, until: Timestamp) -> Park {
     Park {
         operation: events.first().map_or(1, |(operation, _)| *operation),
@@ -131,7 +131,7 @@ impl Lab {
         page.expect("the store can be read").items
     }
 
-    /// Who waits for events, each as often as it does.
+    /// The instances that wait for events, each as often as it does.
     pub(super) async fn waits_for_events(&self) -> Vec<InstanceId> {
         let waiters = self.waiters().await;
         waiters.iter().map(|waiter| waiter.instance).collect()
@@ -162,7 +162,7 @@ impl Lab {
     }
 }
 
-/// What a matched event says, as it stands in its record.
-pub(super) fn said(payload: &str) -> Json {
+/// The arguments in the record of a matched event with that payload.
+pub(super) fn arguments_of(payload: &str) -> Json {
     json(&format!("[{payload}]"))
 }

@@ -19,7 +19,7 @@ pub(super) fn fail(error: &str) -> Outcome {
     }
 }
 
-/// That often in all, after a second, then twice as long each time, but not longer than three.
+/// A policy of that many attempts in all: the delay is a second, then twice as long each time, at most three seconds.
 fn often(max_attempts: u32) -> RetrySpec {
     RetrySpec {
         max_attempts,
@@ -55,12 +55,15 @@ pub async fn a_step_that_fails_is_tried_again_as_its_machine_declares(lab: Lab) 
         assert_eq!((found.step.as_str(), found.step_seq), ("b", 2));
         assert_eq!(found.state, json("{\"to\":1}"), "the state that it had");
         assert_eq!(found.last_error.as_deref(), Some("no luck"));
-        let told: Vec<HistoryEvent> = lab.events(id).await.into_iter().map(|e| e.what).collect();
-        let [.., HistoryEvent::StepFailed { error, outcome, .. }, retried] = told.as_slice() else {
-            panic!("{told:?}")
+        let events: Vec<HistoryEvent> = lab.events(id).await.into_iter().map(|e| e.what).collect();
+        let [.., HistoryEvent::StepFailed { error, outcome, .. }, retried] = events.as_slice()
+        else {
+            panic!("{events:?}")
         };
         assert_eq!((error.as_str(), outcome.as_str()), ("no luck", "retry"));
-        assert!(matches!(retried, HistoryEvent::Retried { attempt: told, .. } if *told == attempt));
+        assert!(
+            matches!(retried, HistoryEvent::Retried { attempt: recorded, .. } if *recorded == attempt)
+        );
         lab.pass(SECOND * delay);
         assert_eq!(lab.fire().await, 1);
     }
@@ -283,8 +286,8 @@ pub async fn a_step_that_passes_its_time_limit_fails_though_it_is_still_named(la
         lab.pass(MINUTE / 2);
         lab.fire().await;
     }
-    let told = lab.kinds(id).await;
-    assert_eq!(told, ["step_failed", "retried", "step_failed", "failed"]);
+    let kinds = lab.kinds(id).await;
+    assert_eq!(kinds, ["step_failed", "retried", "step_failed", "failed"]);
 }
 
 pub async fn a_step_that_passes_its_time_limit_without_a_policy_ends_its_instance(lab: Lab) {
@@ -352,7 +355,7 @@ pub async fn a_worker_that_dies_before_the_time_limit_has_not_passed_it(lab: Lab
 }
 
 pub async fn what_a_dead_worker_held_to_its_time_limit_has_failed(lab: Lab) {
-    // rule 5.4: whoever notices it first.
+    // rule 5.4: no matter which operation notices it first.
     lab.declare(vec![machine(Some(often(2)), Some(5000))]).await;
     let worker = enlist(&lab, "w", SECOND).await;
     let id = lab.start(plain()).await;

@@ -33,13 +33,13 @@ pub async fn a_commit_that_is_sent_again_changes_nothing_and_is_answered_as_befo
             lab.commit(claimed.claim, outcome.clone()).await,
             Committed::Moved(status)
         );
-        let (before, told) = (lab.get(id).await, lab.events(id).await);
+        let (before, events) = (lab.get(id).await, lab.events(id).await);
         lab.pass(super::build::SECOND);
         assert_eq!(
             lab.commit(twice, outcome).await,
             Committed::Repeated(status)
         );
-        assert_eq!((lab.get(id).await, lab.events(id).await), (before, told));
+        assert_eq!((lab.get(id).await, lab.events(id).await), (before, events));
         while let Some(left) = lab.claim_some(worker, 1).await.pop() {
             lab.commit(left.claim, done()).await;
         }
@@ -64,7 +64,7 @@ pub async fn a_commit_that_kept_its_claim_and_is_sent_again_is_handed_the_same_c
 
 pub async fn a_commit_that_is_sent_again_does_not_take_what_was_claimed_anew(lab: Lab) {
     // rule 1.3: the answer to a commit was lost, and the same worker has claimed the next step since. Were the old
-    // commit told that it kept the claim, two tasks would hold the same one.
+    // commit answered that it kept the claim, two tasks would hold the same one.
     let worker = lab.worker("w").await;
     lab.start(plain()).await;
     let claimed = lab.claim(worker).await;
@@ -81,7 +81,7 @@ pub async fn a_commit_that_is_sent_again_does_not_take_what_was_claimed_anew(lab
 
 pub async fn a_commit_is_known_after_others_were_made_on_top_of_it(lab: Lab) {
     // rule 1.7: its answer was lost, and the run went on before it was sent again. It was once answered `stale`, which
-    // says that nothing of it was committed.
+    // means that nothing of it was committed.
     let (one, two) = (lab.worker("one").await, lab.worker("two").await);
     let id = lab.start(plain()).await;
     let mut sent = Vec::new();
@@ -106,12 +106,12 @@ pub async fn a_commit_is_known_after_others_were_made_on_top_of_it(lab: Lab) {
             sent.push((claimed.claim.again(), done()));
             lab.commit(claimed.claim, done()).await;
         }
-        let (before, told) = (lab.get(id).await, lab.events(id).await);
+        let (before, events) = (lab.get(id).await, lab.events(id).await);
         for (claim, outcome) in &sent {
             let again = lab.commit(claim.again(), outcome.clone()).await;
             assert_eq!(again, Committed::Repeated(status), "{claim:?}");
         }
-        assert_eq!((lab.get(id).await, lab.events(id).await), (before, told));
+        assert_eq!((lab.get(id).await, lab.events(id).await), (before, events));
     }
 }
 
@@ -160,7 +160,7 @@ pub async fn a_run_knows_its_last_commits_and_older_ones_are_stale(lab: Lab) {
             other => panic!("{other:?}"),
         });
     }
-    let expected: Vec<bool> = (0..70).map(|place| place >= 37).collect();
+    let expected: Vec<bool> = (0..70).map(|position| position >= 37).collect();
     assert_eq!(known, expected, "the last one, and 32 before it");
 }
 
@@ -227,7 +227,7 @@ pub async fn a_stale_commit_changes_nothing(lab: Lab) {
     let new = lab.worker("new").await;
     assert_eq!(lab.reclaim().await, 1);
     let taken = lab.claim(new).await;
-    let (before, told) = (lab.get(id).await, lab.events(id).await);
+    let (before, events) = (lab.get(id).await, lab.events(id).await);
     for outcome in [
         next("b"),
         retry(0),
@@ -238,7 +238,7 @@ pub async fn a_stale_commit_changes_nothing(lab: Lab) {
     ] {
         assert_eq!(lab.commit(lost.again(), outcome).await, Committed::Stale);
     }
-    assert_eq!((lab.get(id).await, lab.events(id).await), (before, told));
+    assert_eq!((lab.get(id).await, lab.events(id).await), (before, events));
     assert!(
         lab.find(key("child")).await.is_none(),
         "its children are not started"
@@ -282,7 +282,7 @@ pub async fn the_end_of_a_child_under_a_lost_claim_does_not_move_its_parent(lab:
     );
 }
 
-pub async fn an_expired_claim_that_nobody_took_over_can_still_be_committed(lab: Lab) {
+pub async fn an_expired_claim_that_was_not_taken_over_can_still_be_committed(lab: Lab) {
     // rule 1.3: the claim is lost when another has taken over, not when the lease has run out.
     let worker = lab.worker("w").await;
     lab.start(plain()).await;

@@ -12,7 +12,7 @@ use super::lab::{Lab, OVER_LEASE};
 
 /// The attempts that the last entry stands for.
 async fn folded(lab: &Lab, id: InstanceId) -> Folded {
-    let last = lab.events(id).await.pop().expect("something is told");
+    let last = lab.events(id).await.pop().expect("the history has events");
     last.what.folded().expect("it stands for several").clone()
 }
 
@@ -27,7 +27,7 @@ async fn run(lab: &Lab, worker: WorkerId, times: usize, outcome: impl Fn(usize) 
     }
 }
 
-/// The events after a number, as who reads on from there finds them, so many rows at a time.
+/// Reads the events after a number as a reader that goes on from there does, so many rows at a time.
 async fn after(lab: &Lab, id: InstanceId, number: u32, rows: usize) -> Vec<Entry> {
     let rows = lab.store.history(id, number, rows).await.unwrap();
     let entries = rows.iter().flat_map(|row| row.unpack().unwrap());
@@ -45,9 +45,9 @@ pub async fn attempts_after_the_tenth_are_one_entry(lab: Lab) {
     run(&lab, worker, 1, |_| retry(0)).await;
     lab.pass(MINUTE);
     run(&lab, worker, 89, |_| retry(0)).await;
-    let told = lab.events(id).await;
-    assert_eq!(told.len(), 21);
-    let last = told.last().unwrap();
+    let events = lab.events(id).await;
+    assert_eq!(events.len(), 21);
+    let last = events.last().unwrap();
     let expected = Folded {
         first: 11,
         last: 100,
@@ -63,10 +63,10 @@ pub async fn attempts_after_the_tenth_are_one_entry(lab: Lab) {
     lab.step(worker, next("b")).await;
     run(&lab, worker, 11, |_| retry(0)).await;
     lab.step(worker, done()).await;
-    let told = lab.events(id).await;
-    let numbers: Vec<u32> = told.iter().map(|entry| entry.seq).collect();
+    let events = lab.events(id).await;
+    let numbers: Vec<u32> = events.iter().map(|entry| entry.seq).collect();
     assert!(numbers.is_sorted() && numbers.len() == 21 + 1 + 20 + 1 + 2);
-    let folds = told.iter().filter_map(|entry| entry.what.folded());
+    let folds = events.iter().filter_map(|entry| entry.what.folded());
     let folds: Vec<_> = folds.map(summary).collect();
     assert_eq!(folds, [(11, 100, 90, 0), (11, 11, 1, 0)]);
 }
@@ -80,9 +80,9 @@ pub async fn who_reads_on_from_a_number_finds_what_has_changed(lab: Lab) {
     for _ in 0..5 {
         assert!(after(&lab, id, cursor, 9).await.is_empty());
         run(&lab, worker, 1, |_| retry(0)).await;
-        let news = after(&lab, id, cursor, 9).await;
-        let [entry] = news.as_slice() else {
-            panic!("{news:?}")
+        let newer = after(&lab, id, cursor, 9).await;
+        let [entry] = newer.as_slice() else {
+            panic!("{newer:?}")
         };
         assert_eq!((entry.seq, entry.what.kind()), (cursor + 1, "retried"));
         cursor = entry.seq;
@@ -155,16 +155,16 @@ pub async fn deaths_are_folded_among_attempts(lab: Lab) {
     assert_eq!(lab.events(id).await.len(), 21);
 }
 
-pub async fn what_comes_in_between_is_told_where_it_came(lab: Lab) {
+pub async fn what_comes_in_between_is_recorded_where_it_came(lab: Lab) {
     // rule 16.1
     let worker = lab.worker("w").await;
     let id = lab.start(plain()).await;
     run(&lab, worker, 15, |_| retry(0)).await;
     lab.accept(signal(id, "hello")).await;
     run(&lab, worker, 5, |_| retry(0)).await;
-    let told = lab.events(id).await;
-    let [.., first, came, second] = told.as_slice() else {
-        panic!("{told:?}")
+    let events = lab.events(id).await;
+    let [.., first, came, second] = events.as_slice() else {
+        panic!("{events:?}")
     };
     assert_eq!(summary(first.what.folded().unwrap()), (11, 15, 5, 0));
     assert_eq!(came.what.kind(), "signal_received");
@@ -172,7 +172,7 @@ pub async fn what_comes_in_between_is_told_where_it_came(lab: Lab) {
     assert_eq!((came.seq, second.seq), (first.seq + 1, first.seq + 6));
 }
 
-pub async fn attempts_without_a_history_are_not_told(lab: Lab) {
+pub async fn attempts_without_a_history_are_not_recorded(lab: Lab) {
     // rule 16.1
     let start = Start {
         history: Some(false),
@@ -216,9 +216,9 @@ pub async fn a_step_of_a_workflow_that_is_tried_for_ever_is_one_entry(lab: Lab) 
         lab.pass(MINUTE);
         assert_eq!(lab.fire().await, 1);
     }
-    let told = lab.events(id).await;
-    assert!(told.len() <= 1 + 1 + 2 * 10 + 1, "{}", told.len());
-    let last = told.last().unwrap();
+    let events = lab.events(id).await;
+    assert!(events.len() <= 1 + 1 + 2 * 10 + 1, "{}", events.len());
+    let last = events.last().unwrap();
     assert_eq!(summary(last.what.folded().unwrap()), (11, 40, 30, 0));
     assert!(
         matches!(&last.what, HistoryEvent::OperationRetried(again) if again.attempts == 40 && again.error == "no 40"),
@@ -244,10 +244,10 @@ async fn fail_in_turn(lab: &Lab, worker: WorkerId, id: InstanceId, from: u32, to
     }
 }
 
-/// The attempts at each step that are told of as one, with the number of the entry.
+/// The folded attempts at each step, with the number of the entry.
 async fn folds(lab: &Lab, id: InstanceId) -> Vec<(u32, u32, (u32, u32, u32, u32))> {
-    let told = lab.events(id).await;
-    let folds = told.iter().filter_map(|entry| match &entry.what {
+    let events = lab.events(id).await;
+    let folds = events.iter().filter_map(|entry| match &entry.what {
         HistoryEvent::OperationRetried(again) => {
             Some((entry.seq, again.operation, summary(again.folded.as_ref()?)))
         }
@@ -263,24 +263,24 @@ pub async fn steps_of_a_workflow_that_fail_in_turn_are_one_entry_each(lab: Lab) 
     fail_in_turn(&lab, worker, id, 1, 12).await;
     let before = lab.events(id).await.len();
     fail_in_turn(&lab, worker, id, 13, 60).await;
-    let told = lab.events(id).await;
-    assert_eq!(told.len(), before, "it has not grown");
+    let events = lab.events(id).await;
+    assert_eq!(events.len(), before, "it has not grown");
     let last = lab.get(id).await.history_events;
     let expected = [(last - 1, 1, (11, 60, 50, 0)), (last, 2, (11, 60, 50, 0))];
     assert_eq!(folds(&lab, id).await, expected);
-    assert!(told.is_sorted_by_key(|entry| entry.seq));
-    let last = told.last().unwrap();
+    assert!(events.is_sorted_by_key(|entry| entry.seq));
+    let last = events.last().unwrap();
     assert!(
         matches!(&last.what, HistoryEvent::OperationRetried(again) if again.error == "no 60"),
         "{last:?}"
     );
-    // What comes in between is told where it came, and the attempts go on as one after it.
+    // What comes in between is recorded where it came, and the attempts go on as one after it.
     lab.accept(signal(id, "hello")).await;
     let both = vec![tried(&lab, 1, 61), tried(&lab, 2, 61)];
     let parks = Coded::parks(sleep(1, lab.now() + MINUTE)).tells(both);
     lab.turn(worker, id, parks).await;
-    let told = lab.events(id).await;
-    let kinds: Vec<_> = told.iter().rev().map(|entry| entry.what.kind()).collect();
+    let events = lab.events(id).await;
+    let kinds: Vec<_> = events.iter().rev().map(|entry| entry.what.kind()).collect();
     let expected = ["operation_retried", "operation_retried", "signal_received"];
     assert_eq!(kinds[..3], expected);
     let summaries = folds(&lab, id).await.into_iter().map(|fold| fold.2);
@@ -288,15 +288,15 @@ pub async fn steps_of_a_workflow_that_fail_in_turn_are_one_entry_each(lab: Lab) 
 }
 
 pub async fn who_reads_on_where_attempts_were_folded_away_is_not_stuck(lab: Lab) {
-    // rule 16.1: entries move to the end, and the numbers that they had are nobody's.
+    // rule 16.1: entries move to the end, and the numbers that they had stay unused.
     let worker = lab.worker("w").await;
     let id = lab.start(workflow()).await;
     fail_in_turn(&lab, worker, id, 1, 11).await;
     let mut cursor = lab.events(id).await.last().unwrap().seq;
     for attempts in 12..=15 {
         fail_in_turn(&lab, worker, id, attempts, attempts).await;
-        let news = after(&lab, id, cursor, 9).await;
-        let numbers: Vec<u32> = news.iter().map(|entry| entry.seq).collect();
+        let newer = after(&lab, id, cursor, 9).await;
+        let numbers: Vec<u32> = newer.iter().map(|entry| entry.seq).collect();
         assert_eq!(numbers, [cursor + 1, cursor + 2], "both have changed");
         cursor += 2;
     }

@@ -48,7 +48,7 @@ pub async fn the_signal_that_woke_the_failed_step_is_handed_again(lab: Lab) {
     assert_eq!(
         again.sequence,
         Some(Sequence(3)),
-        "it has the next place in the chain"
+        "it has the next position in the chain"
     );
     assert_eq!(
         (&again.source, &again.wait_id),
@@ -69,17 +69,17 @@ pub async fn the_signal_that_woke_the_failed_step_is_handed_again(lab: Lab) {
         (ResumeKind::Signal, Some(again.id))
     );
     let events = lab.events(second).await;
-    let told = events.iter().find_map(|one| match &one.what {
+    let handed = events.iter().find_map(|one| match &one.what {
         HistoryEvent::HandedAgain { run_id, signals } => Some((*run_id, signals.clone())),
         _ => None,
     });
-    let (run_id, signals) = told.expect("the history says so");
+    let (run_id, signals) = handed.expect("the history records it");
     assert_eq!(run_id, first);
-    let [told] = signals.as_slice() else {
+    let [signal] = signals.as_slice() else {
         panic!("{signals:?}")
     };
-    assert_eq!((told.command_id, told.copy_of), (again.id, paid.id));
-    assert_eq!(Some(told.message_sequence), again.sequence);
+    assert_eq!((signal.command_id, signal.copy_of), (again.id, paid.id));
+    assert_eq!(Some(signal.message_sequence), again.sequence);
 
     // It is consumed as ever, its dedup key is still known, and the chain's numbers go on.
     lab.commit(claimed.claim, done()).await;
@@ -130,7 +130,7 @@ pub async fn it_is_handed_again_as_often_as_it_is_restarted(lab: Lab) {
 }
 
 pub async fn at_another_step_nothing_is_handed(lab: Lab) {
-    // rule 11.2: who begins elsewhere begins without what was bad for the step that failed
+    // rule 11.2: a run that begins elsewhere begins without what was bad for the step that failed
     let worker = lab.worker("w").await;
     let first = lab.parked(worker, plain(), &["paid"], None).await;
     lab.signal(first, "paid").await;
@@ -156,7 +156,7 @@ pub async fn at_another_step_nothing_is_handed(lab: Lab) {
     lab.commit(claimed.claim, done()).await;
 }
 
-pub async fn a_deadline_that_woke_the_failed_step_is_told_again(lab: Lab) {
+pub async fn a_deadline_that_woke_the_failed_step_is_reported_again(lab: Lab) {
     // rules 11.2 and 7.5
     let worker = lab.worker("w").await;
     let first = lab.parked(worker, plain(), &["paid"], Some(1_000)).await;

@@ -1,4 +1,4 @@
-//! Updates that a workflow's code knows of and has not answered: they stay pending, and wake nobody.
+//! Updates that a workflow's code knows of and has not answered: they stay pending, and wake nothing.
 
 use abide_core::model::{
     CommandStatus, Committed, InstanceId, Operated, Park, Status, Then, WorkerId,
@@ -16,7 +16,7 @@ async fn parked(lab: &Lab, worker: WorkerId) -> InstanceId {
     lab.coded(worker, workflow(), turn).await
 }
 
-/// It is where it should be, and nobody finds anything wrong with it.
+/// Checks that it is where it should be, and that no check finds a problem with it.
 async fn is_at_rest(lab: &Lab, worker: WorkerId, id: InstanceId, held: u32) {
     let found = lab.get(id).await;
     assert_eq!((found.inbox.updates, found.aside), (held, None));
@@ -30,7 +30,7 @@ async fn is_at_rest(lab: &Lab, worker: WorkerId, id: InstanceId, held: u32) {
     assert_eq!(lab.get(id).await, found);
 }
 
-pub async fn an_update_that_the_code_holds_stays_pending_and_wakes_nobody(lab: Lab) {
+pub async fn an_update_that_the_code_holds_stays_pending_and_does_not_wake_it(lab: Lab) {
     // rules 9.1, 9.2 and 13.1
     let worker = lab.worker("w").await;
     for (park, status) in [
@@ -52,7 +52,7 @@ pub async fn an_update_that_the_code_holds_stays_pending_and_wakes_nobody(lab: L
             (record.status, record.closed_at),
             (CommandStatus::Accepted, None)
         );
-        // A signal that nobody waits for changes nothing of that.
+        // A signal that is not waited for changes nothing of that.
         lab.signal(id, "other").await;
         is_at_rest(&lab, worker, id, 1).await;
         // Another update does, and the claim brings both.

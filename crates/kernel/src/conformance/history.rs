@@ -39,7 +39,7 @@ fn completed(
     }
 }
 
-pub async fn a_run_is_told_from_its_first_step_to_its_end(lab: Lab) {
+pub async fn a_run_is_recorded_from_its_first_step_to_its_end(lab: Lab) {
     // rule 16.1
     let worker = lab.worker("w").await;
     let id = lab.start(plain()).await;
@@ -76,7 +76,7 @@ pub async fn a_run_is_told_from_its_first_step_to_its_end(lab: Lab) {
     assert_eq!(lab.events(id).await[5].at, lab.now());
 }
 
-pub async fn a_wait_and_its_deadline_are_told(lab: Lab) {
+pub async fn a_wait_and_its_deadline_are_recorded(lab: Lab) {
     // rule 16.1
     let worker = lab.worker("w").await;
     let id = lab.start(plain()).await;
@@ -118,7 +118,7 @@ pub async fn a_wait_and_its_deadline_are_told(lab: Lab) {
     assert_eq!(happenings(&lab, id).await, expected);
 }
 
-pub async fn children_are_told_to_their_parent(lab: Lab) {
+pub async fn children_are_recorded_in_the_history_of_their_parent(lab: Lab) {
     // rule 16.1
     let worker = lab.worker("w").await;
     let taken = lab
@@ -170,7 +170,7 @@ pub async fn children_are_told_to_their_parent(lab: Lab) {
     assert!(lab.kinds(taken).await.is_empty());
 }
 
-pub async fn errors_are_told_with_what_was_answered_for_them(lab: Lab) {
+pub async fn errors_are_recorded_with_what_was_answered_for_them(lab: Lab) {
     // rules 5.2 and 16.1
     let worker = lab.worker("w").await;
     let id = lab.start(plain()).await;
@@ -213,7 +213,7 @@ pub async fn errors_are_told_with_what_was_answered_for_them(lab: Lab) {
     assert_eq!(happenings(&lab, id).await, expected);
 }
 
-pub async fn a_reclaim_is_told_and_giving_back_is_not(lab: Lab) {
+pub async fn a_reclaim_is_recorded_and_giving_back_is_not(lab: Lab) {
     // rules 5.3, 5.4 and 16.1
     let worker = lab.worker("worker-7").await;
     let id = lab.start(plain()).await;
@@ -233,7 +233,7 @@ pub async fn a_reclaim_is_told_and_giving_back_is_not(lab: Lab) {
     assert_eq!(happenings(&lab, id).await, expected);
 }
 
-pub async fn a_kept_claim_is_told_step_by_step(lab: Lab) {
+pub async fn a_kept_claim_is_recorded_step_by_step(lab: Lab) {
     // rules 4.3 and 16.1
     let worker = lab.worker("w").await;
     let id = lab.start(plain()).await;

@@ -1,4 +1,4 @@
-//! Holding: signals for a key that nobody holds yet.
+//! Holding: signals for a key that no instance holds yet.
 
 use abide_core::model::{
     CommandStatus, InstanceId, NewCommand, Rejection, Sequence, Start, Status, Verdict,
@@ -18,7 +18,7 @@ fn held_paying(key_text: &str, payload: &str) -> NewCommand {
     }
 }
 
-pub async fn a_signal_for_nobody_is_held_for_whoever_starts(lab: Lab) {
+pub async fn a_signal_for_a_free_key_is_held_for_the_instance_that_starts(lab: Lab) {
     // rule 7.8
     let worker = lab.worker("w").await;
     let answer = lab.deliver(held("k", "paid", MINUTE)).await;
@@ -139,7 +139,7 @@ pub async fn sweeping_marks_what_was_held_too_long(lab: Lab) {
     let status = async |id| lab.record(id).await.status;
     assert_eq!(status(short.id).await, CommandStatus::Expired);
     assert_eq!(status(long.id).await, CommandStatus::Held);
-    // What nobody ever took goes like what has finished; what is held stays.
+    // What was never taken goes like what has finished; what is held stays.
     lab.run(sweep(lab.now())).await;
     assert!(lab.store.records(&[short.id]).await.unwrap().is_empty());
     assert_eq!(status(long.id).await, CommandStatus::Held);

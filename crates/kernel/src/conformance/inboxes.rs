@@ -1,5 +1,5 @@
-//! What must hold of messages in every store at every moment: the rows count them, the records say where they are, and
-//! the histories tell of each once.
+//! The invariants of messages in every store, at every moment: the rows count them, the records show where they are,
+//! and the histories record each once.
 
 use std::collections::BTreeMap;
 
@@ -8,8 +8,8 @@ use abide_core::model::{
     Kind, Sequence, Status, WaitId, WaitKind,
 };
 
-/// What breaks an invariant in these instances and these records. If they are all that a store has, `whole` says so,
-/// and what they must be to each other is looked at too.
+/// Finds what breaks an invariant in these instances and these records. `whole` is true if they are all that a store
+/// has; then what they must be to each other is checked too.
 pub fn of_messages(instances: &[Instance], records: &[Command], whole: bool) -> Vec<String> {
     let mut found: Vec<String> = records.iter().filter_map(of_record).collect();
     found.extend(instances.iter().flat_map(of_inbox));
@@ -22,7 +22,7 @@ pub fn of_messages(instances: &[Instance], records: &[Command], whole: bool) -> 
     found
 }
 
-/// What a record's status says of its other columns (rules 7.6 and 9.2).
+/// Checks the other columns of a record against its status (rules 7.6 and 9.2).
 fn of_record(record: &Command) -> Option<String> {
     use CommandStatus::{Applied, Completed, Discarded, Expired, Failed, Held, Received, Rejected};
     let Command { id, status, .. } = record;
@@ -74,7 +74,7 @@ fn of_record(record: &Command) -> Option<String> {
     ))
 }
 
-/// What an instance's own columns say of its inbox.
+/// Checks the columns of an instance that describe its inbox.
 fn of_inbox(instance: &Instance) -> Vec<String> {
     let Instance { id, status, .. } = instance;
     let inbox = instance.inbox;
@@ -123,7 +123,7 @@ fn of_inbox(instance: &Instance) -> Vec<String> {
         .collect()
 }
 
-/// Whether it sleeps, and can be woken by a message.
+/// True if it sleeps, and can be woken by a message.
 fn is_parked(instance: &Instance) -> bool {
     let parked = matches!(
         instance.status,
@@ -182,7 +182,7 @@ fn of_runs(instances: &[Instance], records: &[Command]) -> Vec<String> {
     found
 }
 
-/// An instance counts exactly what is pending, and what is pending belongs to somebody who lives.
+/// An instance counts exactly what is pending, and what is pending belongs to an instance that lives.
 fn of_counts(instances: &[Instance], records: &[Command]) -> Vec<String> {
     let mut found = Vec::new();
     let mut counts: BTreeMap<InstanceId, (u32, u32)> = BTreeMap::new();
@@ -217,8 +217,8 @@ fn of_counts(instances: &[Instance], records: &[Command]) -> Vec<String> {
             ));
         }
     }
-    let nobodys = counts.into_keys();
-    found.extend(nobodys.map(|id| format!("messages are pending with {id}, which is not there")));
+    let orphans = counts.into_keys();
+    found.extend(orphans.map(|id| format!("messages are pending with {id}, which is not there")));
     found
 }
 
@@ -248,10 +248,10 @@ fn of_waits(instances: &[Instance], records: &[Command]) -> Vec<String> {
 /// Of a chain only the newest run may live; the sequences of what it accepted are 1, 2, 3 … (rules 2.4 and 7.1).
 fn of_chains(instances: &[Instance], records: &[Command]) -> Vec<String> {
     let mut found = Vec::new();
-    let mut places: BTreeMap<InstanceId, Vec<i64>> = BTreeMap::new();
+    let mut sequences: BTreeMap<InstanceId, Vec<i64>> = BTreeMap::new();
     for record in records {
         if let (Some(chain), Some(sequence)) = (record.chain, record.sequence) {
-            places.entry(chain).or_default().push(sequence.0);
+            sequences.entry(chain).or_default().push(sequence.0);
         }
     }
     for (chain, runs) in chains(instances) {
@@ -270,15 +270,15 @@ fn of_chains(instances: &[Instance], records: &[Command]) -> Vec<String> {
                 ));
             }
         }
-        let mut placed = places.remove(&chain).unwrap_or_default();
-        placed.sort_unstable();
-        let doubled = placed.windows(2).any(|pair| pair[0] == pair[1]);
+        let mut accepted = sequences.remove(&chain).unwrap_or_default();
+        accepted.sort_unstable();
+        let doubled = accepted.windows(2).any(|pair| pair[0] == pair[1]);
         let last = newest.inbox.sequence.0;
         // What belonged to runs that were deleted is gone with them.
-        let gaps = is_complete(&runs) && placed != (1..=last).collect::<Vec<_>>();
-        if doubled || gaps || placed.last().is_some_and(|placed| *placed > last) {
+        let gaps = is_complete(&runs) && accepted != (1..=last).collect::<Vec<_>>();
+        if doubled || gaps || accepted.last().is_some_and(|accepted| *accepted > last) {
             found.push(format!(
-                "chain {chain}: of {last} messages there are {placed:?}"
+                "chain {chain}: of {last} messages there are {accepted:?}"
             ));
         }
     }
@@ -297,7 +297,7 @@ fn chains(instances: &[Instance]) -> BTreeMap<InstanceId, Vec<&Instance>> {
     chains
 }
 
-/// Whether no run of a chain was deleted. The newest may be deleted before the others when a clock has stepped back.
+/// True if no run of a chain was deleted. The newest may be deleted before the others when a clock has stepped back.
 fn is_complete(runs: &[&Instance]) -> bool {
     runs.last()
         .is_some_and(|newest| newest.status != Status::Continued)
@@ -307,11 +307,11 @@ fn is_complete(runs: &[&Instance]) -> bool {
             .eq(1..=runs.len() as u32)
 }
 
-/// What histories tell of messages.
+/// The events of messages, counted over histories.
 #[derive(Default)]
-pub struct Told(BTreeMap<CommandId, Tally>);
+pub struct Tallies(BTreeMap<CommandId, Tally>);
 
-/// How often each was told of one message.
+/// The number of events of each kind of one message.
 #[derive(Default, Debug, PartialEq, Eq)]
 struct Tally {
     came: u32,
@@ -321,7 +321,7 @@ struct Tally {
     failed: u32,
 }
 
-impl Told {
+impl Tallies {
     /// Takes in the history of one instance.
     pub fn note(&mut self, entries: &[Entry]) {
         for entry in entries {
@@ -354,18 +354,18 @@ impl Told {
         self.0.entry(id).or_default()
     }
 
-    /// What was told otherwise than the records say, of chains of which nothing was deleted: each message that was
+    /// Finds where the histories differ from the records, in chains of which nothing was deleted: each message that was
     /// accepted came once, and went once or is pending (rules 4.1, 9.2 and 16.1).
     pub fn unlike(&self, instances: &[Instance], records: &[Command]) -> Vec<String> {
         let chains = chains(instances);
-        let told_whole = |record: &&Command| {
+        let has_whole_history = |record: &&Command| {
             let runs = record.chain.and_then(|chain| chains.get(&chain));
             runs.is_some_and(|runs| is_complete(runs) && runs.iter().all(|run| run.history))
         };
         let mut found = Vec::new();
-        for record in records.iter().filter(told_whole) {
+        for record in records.iter().filter(has_whole_history) {
             let is = |status| u32::from(record.status == status);
-            // What became of a cancellation is told by the end of its instance.
+            // The outcome of a cancellation is recorded by the end of its instance.
             let answered = u32::from(record.kind != CommandKind::Cancel);
             let expected = Tally {
                 came: u32::from(record.sequence.is_some()),
@@ -374,14 +374,14 @@ impl Told {
                 completed: answered * is(CommandStatus::Completed),
                 failed: answered * is(CommandStatus::Failed),
             };
-            let told = self.0.get(&record.id);
-            let is_told = match told {
-                Some(told) => *told == expected,
+            let counted = self.0.get(&record.id);
+            let is_same = match counted {
+                Some(counted) => *counted == expected,
                 None => expected == Tally::default(),
             };
-            if !is_told {
+            if !is_same {
                 found.push(format!(
-                    "record {} is {}, and told is {told:?}",
+                    "record {} is {}, and its history has {counted:?}",
                     record.id, record.status
                 ));
             }

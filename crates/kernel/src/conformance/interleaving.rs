@@ -11,7 +11,7 @@ use super::concurrency::{TASKS, persist, together, work};
 use super::lab::{Lab, command_ids};
 use crate::{Answer, CommandFilter, Op};
 
-/// How many instances there are.
+/// The number of instances.
 const TARGETS: usize = 5;
 
 fn target(at: usize) -> String {

@@ -1,4 +1,4 @@
-//! What must hold in every store at every moment, whatever has happened before.
+//! The invariants of every store: they hold at every moment, whatever has happened before.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,14 +7,14 @@ use abide_core::model::{
 };
 use abide_core::rules::liveness::Liveness;
 
-use super::inboxes::{Told, of_messages};
+use super::inboxes::{Tallies, of_messages};
 use super::waiters::{of_waiters, standing};
 use crate::{Answer, CommandFilter, Filter, Finding, Op, Result, Store, describe_page};
 
-/// How many instances are looked at; larger stores are looked at in part.
+/// The most instances that are checked; larger stores are checked in part.
 const MOST: usize = 1_500;
 
-/// What in this store breaks an invariant, each as a sentence; none if all is well. It reads the newest 1,500
+/// Finds what breaks an invariant in this store, each as a sentence; none if all is well. Reads the newest 1,500
 /// instances with their messages and histories, examines them, and must not run while others write.
 pub async fn violations(store: &dyn Store) -> Result<Vec<String>> {
     let mut page = store.list(&Filter::default(), None, MOST).await?;
@@ -29,14 +29,14 @@ pub async fn violations(store: &dyn Store) -> Result<Vec<String>> {
     let mut found = of_rows(&page.items, whole);
     let records = records(store).await?;
     found.extend(of_messages(&page.items, &records, whole));
-    let mut told = Told::default();
+    let mut tallies = Tallies::default();
     for instance in &page.items {
         let entries = history(store, instance.id).await?;
         found.extend(of_history(instance, &entries));
-        told.note(&entries);
+        tallies.note(&entries);
     }
     if whole {
-        found.extend(told.unlike(&page.items, &records));
+        found.extend(tallies.unlike(&page.items, &records));
         found.extend(of_waiters(&page.items, &standing(store).await?));
         found.extend(examined(store).await?);
         found.extend(unwell(store).await?);
@@ -75,7 +75,7 @@ pub async fn records(store: &dyn Store) -> Result<Vec<Command>> {
     }
 }
 
-/// What an examination of the whole store finds (rule 11.3).
+/// The findings of an examination of the whole store (rule 11.3).
 pub async fn examined(store: &dyn Store) -> Result<Vec<String>> {
     let (mut found, mut after) = (Vec::new(), InstanceId(0));
     loop {
@@ -84,8 +84,9 @@ pub async fn examined(store: &dyn Store) -> Result<Vec<String>> {
         let Some(Answer::Examined { findings, next, .. }) = answers.pop() else {
             return Err(crate::Error::Broken("an examination has no answer".into()));
         };
-        let told = |finding: Finding| format!("instance {}: {}", finding.instance, finding.problem);
-        found.extend(findings.into_iter().map(told));
+        let sentence =
+            |finding: Finding| format!("instance {}: {}", finding.instance, finding.problem);
+        found.extend(findings.into_iter().map(sentence));
         match next {
             Some(next) => after = next,
             None => return Ok(found),
@@ -93,8 +94,8 @@ pub async fn examined(store: &dyn Store) -> Result<Vec<String>> {
     }
 }
 
-/// What breaks an invariant in these instances. If they are all that a store has, `whole` says so, and what they must
-/// be to each other is looked at too.
+/// Finds what breaks an invariant in these instances. `whole` is true if they are all that a store has; then what they
+/// must be to each other is checked too.
 pub fn of_rows(instances: &[Instance], whole: bool) -> Vec<String> {
     let mut found: Vec<String> = instances.iter().flat_map(of_row).collect();
     found.extend(of_keys(instances));
@@ -122,14 +123,12 @@ pub async fn history(store: &dyn Store, id: InstanceId) -> Result<Vec<Entry>> {
             entries.extend(read.into_iter().filter(|entry| entry.seq > after));
         }
         if entries.last().is_none_or(|last| last.seq <= after) {
-            return Err(broken(
-                &"asked for what comes after an event, it answers with that event",
-            ));
+            return Err(broken(&"the page after an event begins with that event"));
         }
     }
 }
 
-/// What each status says of the other columns.
+/// Checks the other columns against the status.
 fn of_row(instance: &Instance) -> Vec<String> {
     let Instance { id, status, .. } = instance;
     let ended = status.is_terminal();
@@ -194,14 +193,15 @@ fn of_row(instance: &Instance) -> Vec<String> {
         .collect()
 }
 
-/// What breaks an invariant in the history of an instance, given all of it: each number after
-/// `started` is one event's, tells each step in its turn and each child's end once, and ends as the instance did (rule 16.1).
+/// Finds what breaks an invariant in the history of an instance, given all of it: each number after `started` is one
+/// event's, it records each step in its turn and each child's end once, and ends as the instance did (rule 16.1).
 pub fn of_history(instance: &Instance, entries: &[Entry]) -> Vec<String> {
     let Instance { id, status, .. } = instance;
     if !instance.history {
-        let told = entries.first().map(|entry| entry.what.kind());
-        let told = told.map(|kind| format!("instance {id} keeps no history and has {kind} in it"));
-        return told.into_iter().collect();
+        let kind = entries.first().map(|entry| entry.what.kind());
+        let problem =
+            kind.map(|kind| format!("instance {id} keeps no history and has {kind} in it"));
+        return problem.into_iter().collect();
     }
     let mut found = Vec::new();
     let mut turn = Turn::default();
@@ -240,24 +240,26 @@ pub fn of_history(instance: &Instance, entries: &[Entry]) -> Vec<String> {
         last = kinds.next();
     }
     if status.is_terminal() && last != Some(status.name()) {
-        found.push(format!("it is {status}, and {last:?} is told last"));
+        found.push(format!("it is {status}, and {last:?} is recorded last"));
     }
     let machine = instance.kind == Kind::Machine;
     if machine && !status.is_terminal() && instance.step_seq != turn.step {
-        let (at, told) = (instance.step_seq, turn.step);
-        found.push(format!("it is at step {at}, and by what is told at {told}"));
+        let (at, recorded) = (instance.step_seq, turn.step);
+        found.push(format!(
+            "it is at step {at}, and by its history at {recorded}"
+        ));
     }
     let of = |problem| format!("history of {id}: {problem}");
     found.into_iter().map(of).collect()
 }
 
-/// What a history must tell of next.
+/// The step that a history must record next.
 struct Turn {
     /// This step.
     step: u32,
     /// At this attempt.
     attempt: u32,
-    /// Whether a wait is open.
+    /// True while a wait is open.
     waits: bool,
 }
 
@@ -328,7 +330,8 @@ impl Turn {
         if outcome != "retry" {
             (self.step, self.attempt) = (met.0 + 1, 0);
         }
-        (met != next).then(|| format!("step and attempt {met:?} are told where {next:?} should be"))
+        (met != next)
+            .then(|| format!("step and attempt {met:?} are recorded where {next:?} should be"))
     }
 }
 
@@ -364,7 +367,7 @@ fn of_keys(instances: &[Instance]) -> Vec<String> {
     found
 }
 
-/// A partition in which anything is runnable or executing has exactly one front, and nobody waits behind one that comes
+/// A partition in which anything is runnable or executing has exactly one front, and none waits behind one that comes
 /// later in order unless that executes (rule 6.3).
 fn of_partitions(instances: &[Instance]) -> Vec<String> {
     let mut partitions: BTreeMap<&Key, Vec<&Instance>> = BTreeMap::new();

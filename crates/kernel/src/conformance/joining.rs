@@ -45,8 +45,8 @@ pub async fn at_least_more_than_there_are_is_refused_and_changes_nothing(lab: La
             panic!("{wanted} of {children}: {refused:?}");
         };
         let text = refusal.to_string();
-        let said = format!("at least {wanted} of {children} children");
-        assert!(text.contains(&said), "{text}");
+        let expected = format!("at least {wanted} of {children} children");
+        assert!(text.contains(&expected), "{text}");
         assert_eq!(lab.get(parent).await, before);
     }
     // The claim is as it was.
@@ -130,7 +130,7 @@ pub async fn a_barrier_that_opened_in_time_does_not_time_out(lab: Lab) {
     assert_eq!(lab.status(parent).await, Status::Executing);
 }
 
-pub async fn a_child_that_ends_late_is_told_and_opens_nothing(lab: Lab) {
+pub async fn a_child_that_ends_late_is_recorded_and_opens_nothing(lab: Lab) {
     // rules 10.2 and 10.3
     let worker = lab.worker("w").await;
     let parent = lab.start(plain()).await;

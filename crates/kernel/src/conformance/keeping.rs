@@ -121,7 +121,7 @@ pub async fn a_kept_claim_does_not_yield_to_other_work(lab: Lab) {
 }
 
 pub async fn a_kept_claim_does_not_yield_to_what_its_transaction_has_claimed(lab: Lab) {
-    // rule 4.3: the queue was looked at when the transaction began, and what was claimed since was still seen in it.
+    // rule 4.3: the queue was read when the transaction began, and what was claimed since was still seen in it.
     let worker = lab.worker("w").await;
     lab.start(urgent(5)).await;
     let claimed = lab.claim(worker).await;

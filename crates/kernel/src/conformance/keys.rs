@@ -1,4 +1,4 @@
-//! Keys: who holds one, when it is free again, and what a scope means.
+//! Keys: which instance holds one, when it is free again, and what a scope means.
 
 use abide_core::model::{Scope, Start, Started, Status, UniqueKey};
 
@@ -91,7 +91,7 @@ pub async fn a_key_can_be_an_address_and_nothing_more(lab: Lab) {
 }
 
 pub async fn the_holder_of_a_key_is_found_before_a_newer_one_that_lives(lab: Lab) {
-    // rule 2.5. The story: an older instance took its key back while a newer one, which did not hold it at that moment,
+    // rule 2.5. The bug: an older instance took its key back while a newer one, which did not hold it at that moment,
     // was still running. The key stood for the newer one, and the holder could not be reached by its key.
     let worker = lab.worker("w").await;
     let waiting = scoped([Status::Scheduled, Status::Runnable].into_iter().collect());
@@ -109,7 +109,7 @@ pub async fn the_holder_of_a_key_is_found_before_a_newer_one_that_lives(lab: Lab
 }
 
 pub async fn one_that_lives_and_holds_its_key_is_found_by_it(lab: Lab) {
-    // rule 2.5. The story: of a scope that names waiting alone, one that is tried again takes its key back from a newer
+    // rule 2.5. The bug: of a scope that names waiting alone, one that is tried again takes its key back from a newer
     // one that has ended; and the key stood for that.
     let worker = lab.worker("w").await;
     let waiting = scoped([Status::Scheduled, Status::Runnable].into_iter().collect());
@@ -153,8 +153,8 @@ pub async fn a_unique_key_excludes_and_does_not_address(lab: Lab) {
 }
 
 pub async fn what_a_start_is_a_duplicate_of_was_there_before_it(lab: Lab) {
-    // rule 2.2: a start that was dropped for its unique key was told that the one behind it in the batch, which had got
-    // its key, was in its way.
+    // rule 2.2: a start that was dropped for its unique key was answered that the one behind it in the batch, which had
+    // got its key, was in its way.
     let holder = lab.start(unique(b"u")).await;
     let both = Start {
         key: Some(key("k")),

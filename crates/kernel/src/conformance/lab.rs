@@ -1,4 +1,4 @@
-//! A store under test with the hand on its clock, and the few things that every test says.
+//! A store under test whose clock the test moves, and the few calls that every test makes.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -17,10 +17,10 @@ use crate::{
     Target,
 };
 
-/// What a store is to be made with.
+/// The clock and the limits that a store is made with.
 #[non_exhaustive]
 pub struct Setup {
-    /// Where it is to take the time from.
+    /// The clock that it takes the time from.
     pub clock: Arc<dyn Clock>,
     /// The limits it is to keep.
     pub limits: Limits,
@@ -34,12 +34,12 @@ pub struct Subject {
 }
 
 impl Subject {
-    /// That store.
+    /// Tests that store.
     pub fn new(store: impl Store) -> Self {
         Self::of(Arc::new(store))
     }
 
-    /// That store, which is shared already.
+    /// Tests that store, which is shared already.
     pub fn of(store: Arc<dyn Store>) -> Self {
         Self {
             store,
@@ -63,7 +63,7 @@ impl Subject {
     }
 }
 
-/// How long a test may take, in real time: a store that loses something must not make it hang.
+/// The longest that a test may take, in real time: a store that loses something must not make it hang.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The most waiters of a type.
@@ -73,7 +73,7 @@ pub(super) const WAITERS: usize = 20;
 pub(super) const LOOKBACK: usize = 1_300;
 pub(super) const LOOKBACK_BYTES: usize = 1 << 20;
 
-/// The limits that all tests run under: the plain ones, an inbox that is soon full, few waiters of a type, and a look back
+/// The limits that all tests run under: the plain ones, an inbox that is soon full, few waiters of a type, and a lookback
 /// that soon ends.
 pub(super) fn limits() -> Limits {
     Limits {
@@ -85,7 +85,7 @@ pub(super) fn limits() -> Limits {
     }
 }
 
-/// Makes a store, runs one test on it, looks it over, and closes it.
+/// Makes a store, runs one test on it, checks its invariants, and closes it.
 pub async fn check(make: impl AsyncFnOnce(Setup) -> Subject, test: impl AsyncFnOnce(Lab)) {
     let clock = ManualClock::at(Timestamp::from_micros(1_767_225_600_000_000));
     let subject = make(Setup {
@@ -112,25 +112,25 @@ pub async fn check(make: impl AsyncFnOnce(Setup) -> Subject, test: impl AsyncFnO
     subject.store.close().await;
 }
 
-/// A store under test, with the hand on its clock.
+/// A store under test, whose clock the test moves.
 #[derive(Clone)]
 pub struct Lab {
     /// The store.
     pub store: Arc<dyn Store>,
     /// Its clock, which stands still until it is moved.
     pub clock: ManualClock,
-    /// As whom a server knows those who send to the store, when it is behind one.
+    /// The name by which a server knows the callers of the store, when it is behind one.
     pub(super) caller: Option<String>,
 }
 
-/// How long a worker of these tests is believed to live.
+/// The lease of a worker of these tests.
 pub const LEASE: Duration = Duration::from_secs(30);
 /// A little more than that.
 pub(super) const OVER_LEASE: Duration = Duration::from_secs(31);
 
 impl Lab {
-    /// The source, and the claim beside it, that are recorded of what is sent with these (rule 7.3). Who has the store
-    /// itself says who sends; a server says it itself, and keeps what its caller said as a claim.
+    /// The source, and the claim beside it, that are recorded of what is sent with these (rule 7.3). A caller of the
+    /// store itself names the source; a server sets it, and keeps what its caller sent as a claim.
     pub(super) fn recorded<'s>(
         &'s self,
         source: &'s str,
@@ -246,7 +246,7 @@ impl Lab {
         self.accept(adding(target, 1)).await
     }
 
-    /// What is known of a message now.
+    /// The record of a message now.
     pub(super) async fn record(&self, id: CommandId) -> Command {
         let found = self.store.records(&[id]).await;
         let found = found.expect("the store can be read").pop();
@@ -261,7 +261,7 @@ impl Lab {
         items
     }
 
-    /// What is pending in an inbox.
+    /// The ids of the commands that are pending in an inbox.
     pub(super) async fn inbox(&self, id: InstanceId) -> Vec<CommandId> {
         let inbox = self.store.inbox(id).await.expect("the store can be read");
         inbox.iter().map(|command| command.id).collect()
@@ -400,7 +400,7 @@ impl Lab {
         }
     }
 
-    /// How many rows an operation touched, and whether there may be more.
+    /// The number of rows that an operation touched; true if there may be more.
     pub(super) async fn touch(&self, op: Op) -> (usize, bool) {
         match self.run(op).await {
             Answer::Touched { count, more } | Answer::Fired { count, more, .. } => (count, more),

@@ -26,7 +26,7 @@ async fn finds(lab: &Lab, worker: WorkerId, wait: &EventWait, expected: Option<&
     }
 }
 
-/// One for the events of that type that say this at a path.
+/// A wait for the events of that type with this value at a path.
 fn at(of: &str, path: &str, right: &str) -> EventWait {
     that(any(of), path, Operator::Eq, right)
 }
@@ -43,11 +43,11 @@ async fn sweep(lab: &Lab, before: Timestamp) {
 pub async fn the_newest_is_found_behind_any_number_that_do_not_match(lab: Lab) {
     // rule 14.6
     //
-    // A wait that looked back read all events of the type, page by page, while nobody could publish: 200,000 took 13 s.
+    // A wait that looked back read all events of the type, page by page, and blocked all publishing: 200,000 took 13 s.
     let worker = lab.worker("w").await;
     lab.tell(known_as("before", ordered(1))).await;
     finds(&lab, worker, &order(1), Some("before")).await;
-    // More than a look back reads.
+    // More than one lookback reads.
     others(&lab, "order", LOOKBACK + 1).await;
     finds(&lab, worker, &order(1), Some("before")).await;
     let batch = ["a", "b"].map(|event_id| known_as(event_id, ordered(1)));
@@ -55,7 +55,7 @@ pub async fn the_newest_is_found_behind_any_number_that_do_not_match(lab: Lab) {
     others(&lab, "order", LOOKBACK + 1).await;
     finds(&lab, worker, &order(1), Some("b")).await;
     finds(&lab, worker, &order(2), None).await;
-    // Of another type nothing is looked back for on that path.
+    // Another type has no lookback on that path.
     assert_eq!(lab.tell(publishing("paid", "{\"id\":1}")).await, 0);
     finds(&lab, worker, &order(1), Some("b")).await;
 }
@@ -99,8 +99,8 @@ pub async fn of_one_type_sixteen_paths_are_indexed(lab: Lab) {
     for path in 0..17 {
         finds(&lab, worker, &on(path), None).await;
     }
-    let says: Vec<String> = (0..17).map(|path| format!("\"p{path}\":1")).collect();
-    let all = publishing("order", &format!("{{{}}}", says.join(",")));
+    let fields: Vec<String> = (0..17).map(|path| format!("\"p{path}\":1")).collect();
+    let all = publishing("order", &format!("{{{}}}", fields.join(",")));
     lab.tell(known_as("all", all)).await;
     others(&lab, "order", LOOKBACK - 1).await;
     for path in [0, 15, 16] {
@@ -129,7 +129,7 @@ pub async fn all_conditions_are_checked_of_what_the_index_finds(lab: Lab) {
     finds(&lab, worker, &above("10"), Some("fifty")).await;
     finds(&lab, worker, &above("6"), Some("seven")).await;
     finds(&lab, worker, &above("50"), None).await;
-    // Beyond so many that say the same it does not look.
+    // Beyond so many with the same value it does not read.
     let same = |count| (0..count).map(|_| amount(0)).collect::<Vec<Publish>>();
     lab.publish_all(same(LOOKBACK - 2)).await;
     finds(&lab, worker, &above("10"), Some("fifty")).await;
@@ -154,11 +154,11 @@ pub async fn whatever_events_say_is_found(lab: Lab) {
         "123456789012345678901234567890",
         long.as_str(),
     ];
-    // Half of them before anybody looks back, and half afterwards.
+    // Half of them before the first lookback, and half afterwards.
     for round in ["before", "after"] {
         for (n, value) in values.iter().enumerate() {
-            let says = publishing("order", &format!("{{\"a\":{{\"id\":{value}}},\"n\":{n}}}"));
-            lab.tell(known_as(&format!("{round} {n}"), says)).await;
+            let event = publishing("order", &format!("{{\"a\":{{\"id\":{value}}},\"n\":{n}}}"));
+            lab.tell(known_as(&format!("{round} {n}"), event)).await;
         }
         lab.tell(publishing("order", "{\"a\":{}}")).await;
         lab.tell(publishing("order", "[]")).await;
@@ -187,12 +187,12 @@ pub async fn what_is_duplicate_is_indexed_once(lab: Lab) {
     finds(&lab, worker, &order(1), None).await;
     let twice = vec![known_as("e", ordered(1)), known_as("e", ordered(1))];
     for duplicate in [false, true] {
-        let told = lab.publish_all(twice.clone()).await;
-        assert_eq!(told[0].as_ref().unwrap().duplicate, duplicate);
-        assert!(told[1].as_ref().unwrap().duplicate);
+        let published = lab.publish_all(twice.clone()).await;
+        assert_eq!(published[0].as_ref().unwrap().duplicate, duplicate);
+        assert!(published[1].as_ref().unwrap().duplicate);
         finds(&lab, worker, &order(1), Some("e")).await;
     }
-    // It says what it said when it was new.
+    // Its payload is the one that it had when it was new.
     assert!(lab.publish(known_as("e", ordered(2))).await.duplicate);
     finds(&lab, worker, &order(2), None).await;
 }
@@ -233,7 +233,7 @@ pub async fn what_is_published_in_the_commit_that_looks_back_is_indexed(lab: Lab
         commits: vec![commit],
         serves: Vec::new(),
     };
-    // The first makes the path known, and is told of what comes next.
+    // The first makes the path known, and receives what comes next.
     let ops = vec![publishes(1), commits(waits(2)), publishes(2), publishes(3)];
     lab.try_run(ops).await.unwrap();
     let ops = vec![publishes(4), commits(waits(4))];
@@ -307,9 +307,9 @@ pub async fn a_path_that_is_not_used_is_forgotten(lab: Lab) {
     for path in 0..16 {
         finds(&lab, worker, &on(path), None).await;
     }
-    let says = |path: usize| publishing("order", &format!("{{\"p{path}\":1}}"));
+    let event = |path: usize| publishing("order", &format!("{{\"p{path}\":1}}"));
     lab.pass(90 * MINUTE);
-    lab.tell(known_as("first", says(1))).await;
+    lab.tell(known_as("first", event(1))).await;
     // That it is used is noted, now and then.
     finds(&lab, worker, &on(0), None).await;
     lab.pass(30 * MINUTE);
@@ -317,10 +317,10 @@ pub async fn a_path_that_is_not_used_is_forgotten(lab: Lab) {
     let worker = lab.worker("x").await;
     // The one that was used still is, and there is room for others.
     for (path, event_id) in [(0, "used"), (1, "gap")] {
-        lab.tell(known_as(event_id, says(path))).await;
+        lab.tell(known_as(event_id, event(path))).await;
     }
     finds(&lab, worker, &on(16), None).await;
-    lab.tell(known_as("room", says(16))).await;
+    lab.tell(known_as("room", event(16))).await;
     others(&lab, "order", 700).await;
     // What was published while it was forgotten is newer than what was indexed before.
     finds(&lab, worker, &on(1), Some("gap")).await;

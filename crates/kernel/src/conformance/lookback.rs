@@ -6,7 +6,9 @@ use abide_core::model::{
 
 use super::build::{MINUTE, SECOND, done, plain};
 use super::coding::{Coded, workflow};
-use super::eventing::{any, awaits, back, known_as, order, ordered, parks, publishing, said, that};
+use super::eventing::{
+    any, arguments_of, awaits, back, known_as, order, ordered, parks, publishing, that,
+};
 use super::lab::Lab;
 
 /// Lets one wait; what it was woken by at once, if by anything.
@@ -102,7 +104,7 @@ pub async fn it_is_found_behind_many_that_do_not_match(lab: Lab) {
     assert!(met.is_some());
 }
 
-pub async fn what_it_finds_is_told_like_any_other_match(lab: Lab) {
+pub async fn what_it_finds_is_recorded_like_any_other_match(lab: Lab) {
     // rules 7.6, 14.6 and 16.1
     let worker = lab.worker("w").await;
     lab.tell(known_as("e", ordered(1))).await;
@@ -114,11 +116,11 @@ pub async fn what_it_finds_is_told_like_any_other_match(lab: Lab) {
         lab.kinds(id).await,
         ["step_completed", "wait_opened", "event_matched"]
     );
-    let told: Vec<_> = lab.events(id).await;
+    let events: Vec<_> = lab.events(id).await;
     let (HistoryEvent::WaitOpened { wait_id: one, .. }, HistoryEvent::EventMatched { wait_id, .. }) =
-        (&told[1].what, &told[2].what)
+        (&events[1].what, &events[2].what)
     else {
-        panic!("{told:?}")
+        panic!("{events:?}")
     };
     assert_eq!(one.as_ref(), Some(wait_id));
     lab.pass(2 * MINUTE);
@@ -127,7 +129,7 @@ pub async fn what_it_finds_is_told_like_any_other_match(lab: Lab) {
     assert!(!claimed.timed_out);
     let came = &claimed.awaited[0];
     assert_eq!(came.wait_id.as_ref(), Some(wait_id));
-    assert_eq!(came.arguments, said("{\"id\":1}"));
+    assert_eq!(came.arguments, arguments_of("{\"id\":1}"));
 }
 
 pub async fn it_waits_when_nothing_was_there(lab: Lab) {

@@ -1,4 +1,4 @@
-//! The life of a message as its record and the history tell it: wait ids, the cursor, and the events in order.
+//! The life of a message as its record and the history show it: wait ids, the cursor, and the events in order.
 
 use abide_core::model::{
     CommandStatus, Entry, HistoryEvent, InstanceId, Name, Sequence, WaitId, WaitKind,
@@ -13,8 +13,8 @@ fn waits(id: InstanceId, step: u32) -> WaitId {
     WaitId::stored(format!("wait:{id}:{step}"))
 }
 
-/// What of a history is of messages, in order.
-async fn told(lab: &Lab, id: InstanceId) -> Vec<HistoryEvent> {
+/// The events of a history that concern messages, in order.
+async fn message_events(lab: &Lab, id: InstanceId) -> Vec<HistoryEvent> {
     let of_messages = |entry: Entry| match entry.what {
         HistoryEvent::StepCompleted { .. } | HistoryEvent::Done => None,
         what => Some(what),
@@ -26,15 +26,19 @@ async fn told(lab: &Lab, id: InstanceId) -> Vec<HistoryEvent> {
         .collect()
 }
 
-/// The wait ids that were told, event by event.
-async fn told_waits(lab: &Lab, id: InstanceId) -> Vec<(&'static str, WaitId)> {
+/// The wait ids in the history, event by event.
+async fn recorded_wait_ids(lab: &Lab, id: InstanceId) -> Vec<(&'static str, WaitId)> {
     let of = |what: HistoryEvent| match &what {
         HistoryEvent::SignalReceived { wait_id, .. }
         | HistoryEvent::SignalApplied { wait_id, .. } => Some((what.kind(), wait_id.clone())),
         HistoryEvent::WaitOpened { wait_id, .. } => Some((what.kind(), wait_id.clone()?)),
         _ => None,
     };
-    told(lab, id).await.into_iter().filter_map(of).collect()
+    message_events(lab, id)
+        .await
+        .into_iter()
+        .filter_map(of)
+        .collect()
 }
 
 pub async fn received_opened_and_applied_show_the_id_of_the_wait(lab: Lab) {
@@ -48,7 +52,7 @@ pub async fn received_opened_and_applied_show_the_id_of_the_wait(lab: Lab) {
     assert_eq!(lab.record(paid.id).await.wait_id.as_ref(), Some(&wait_id));
     let expected = ["wait_opened", "signal_received", "signal_applied"];
     assert_eq!(
-        told_waits(&lab, id).await,
+        recorded_wait_ids(&lab, id).await,
         expected.map(|kind| (kind, wait_id.clone()))
     );
 }
@@ -68,7 +72,7 @@ pub async fn a_wait_adopts_the_id_of_the_signal_that_was_there_before_it(lab: La
     assert_eq!(lab.record(early.id).await.wait_id.as_ref(), Some(&own));
     let expected = ["signal_received", "wait_opened", "signal_applied"];
     assert_eq!(
-        told_waits(&lab, id).await,
+        recorded_wait_ids(&lab, id).await,
         expected.map(|kind| (kind, own.clone()))
     );
 }
@@ -126,7 +130,7 @@ pub async fn the_cursor_is_the_highest_sequence_that_was_consumed(lab: Lab) {
     lab.step(worker, wait(&["b"], None)).await;
     lab.step(worker, next("x")).await;
     assert_eq!(lab.get(id).await.inbox.cursor, Sequence(2));
-    // An earlier place: nothing moves, and what is pending is read from its record.
+    // An earlier position: nothing moves, and what is pending is read from its record.
     lab.step(worker, wait(&["a"], None)).await;
     lab.step(worker, next("x")).await;
     let found = lab.get(id).await;
@@ -134,7 +138,7 @@ pub async fn the_cursor_is_the_highest_sequence_that_was_consumed(lab: Lab) {
     lab.step(worker, wait(&["c"], None)).await;
     lab.step(worker, next("x")).await;
     assert_eq!(lab.get(id).await.inbox.cursor, Sequence(3));
-    let moves: Vec<_> = told(&lab, id)
+    let moves: Vec<_> = message_events(&lab, id)
         .await
         .into_iter()
         .filter_map(|what| match what {
@@ -170,7 +174,7 @@ pub async fn an_update_moves_the_cursor_too(lab: Lab) {
     assert_eq!((found.inbox.cursor, found.inbox.signals), (Sequence(2), 1));
 }
 
-pub async fn a_signals_life_is_told_in_order(lab: Lab) {
+pub async fn the_life_of_a_signal_is_recorded_in_order(lab: Lab) {
     // rule 16.1
     let worker = lab.worker("w").await;
     let id = lab.parked(worker, plain(), &["a", "b"], None).await;
@@ -227,10 +231,10 @@ pub async fn a_signals_life_is_told_in_order(lab: Lab) {
             command_sequence: Some(Sequence(1)),
         },
     ];
-    assert_eq!(told(&lab, id).await, expected);
+    assert_eq!(message_events(&lab, id).await, expected);
 }
 
-pub async fn an_update_is_told_from_its_coming_to_its_answer(lab: Lab) {
+pub async fn an_update_is_recorded_from_its_arrival_to_its_answer(lab: Lab) {
     // rules 9.2 and 16.1
     lab.under(updates()).await;
     let worker = lab.worker("w").await;
@@ -259,7 +263,7 @@ pub async fn an_update_is_told_from_its_coming_to_its_answer(lab: Lab) {
             "cancelled",
         ]
     );
-    let events = told(&lab, id).await;
+    let events = message_events(&lab, id).await;
     assert_eq!(
         events[2],
         HistoryEvent::UpdateCompleted {
@@ -279,7 +283,7 @@ pub async fn an_update_is_told_from_its_coming_to_its_answer(lab: Lab) {
     assert!(error.contains("cancelled"), "{error}");
 }
 
-pub async fn a_continuation_is_told_by_the_run_that_ends(lab: Lab) {
+pub async fn a_continuation_is_recorded_by_the_run_that_ends(lab: Lab) {
     // rules 2.4 and 16.1
     let worker = lab.worker("w").await;
     let first = lab.start(super::build::keyed("k")).await;
@@ -296,7 +300,7 @@ pub async fn a_continuation_is_told_by_the_run_that_ends(lab: Lab) {
     assert!(lab.kinds(second).await.is_empty(), "its history is its own");
 }
 
-pub async fn a_refused_message_is_no_part_of_the_history(lab: Lab) {
+pub async fn a_refused_message_is_not_part_of_the_history(lab: Lab) {
     // rules 7.3 and 16.1
     lab.under(super::build::strict()).await;
     let id = lab.start(plain()).await;

@@ -1,7 +1,7 @@
-//! The suite that every store must pass: what the rules promise, asked of a store through its public side.
+//! The suite that every store must pass: what the rules promise, tested through the public interface of a store.
 //!
 //! A store's own tests are three lines: how to make one, and [`conformance_tests!`](crate::conformance_tests). Each
-//! behaviour becomes a test of its own, named by a sentence. After each of them the whole store is looked over for
+//! behaviour becomes a test of its own, named by a sentence. After each of them the whole store is checked for
 //! [`violations`](invariants::violations).
 //!
 //! ```ignore

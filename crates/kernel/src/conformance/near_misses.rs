@@ -1,4 +1,5 @@
-//! What is never called healthy: steps that keep failing, and waits beside which something came that nearly was for them.
+//! Problems that are never called healthy: steps that keep failing, and waits beside which something came that nearly
+//! was for them.
 
 use abide_core::model::{
     Declared, InstanceId, Name, Operation, OperationKind, RetrySpec, Status, TriedAgain, WorkerId,

@@ -242,8 +242,8 @@ pub async fn histories_name_the_number_of_each_command(lab: Lab) {
     let last = lab.update(id).await;
     let claim = lab.claim(worker).await.claim;
     lab.commit(claim, done()).await;
-    let told = lab.events(id).await;
-    let told = told.iter().filter_map(|entry| match &entry.what {
+    let events = lab.events(id).await;
+    let numbers = events.iter().filter_map(|entry| match &entry.what {
         HistoryEvent::SignalReceived {
             command_id: id,
             command_sequence,
@@ -276,7 +276,7 @@ pub async fn histories_name_the_number_of_each_command(lab: Lab) {
         } => Some((entry.what.kind(), *id, command_sequence.map(|n| n.0))),
         _ => None,
     });
-    let told: Vec<_> = told.collect();
+    let numbers: Vec<_> = numbers.collect();
     let expected = [
         ("signal_received", a.id, Some(2)),
         ("signal_received", b.id, Some(3)),
@@ -287,7 +287,7 @@ pub async fn histories_name_the_number_of_each_command(lab: Lab) {
         ("signal_discarded", b.id, Some(3)),
         ("update_failed", last.id, Some(5)),
     ];
-    assert_eq!(told, expected);
+    assert_eq!(numbers, expected);
 }
 
 fn named(pairs: &[(&str, &str)]) -> Arguments {
@@ -306,14 +306,14 @@ pub async fn refused_arguments_are_kept_as_they_were_given(lab: Lab) {
         ..delivery
     };
     let by_name = named(&[("note", "null"), ("amount", "\"fünf\"")]);
-    let by_place = Arguments::Positional(vec![json("1.50"), json("{\"a\" : 1}"), json("3")]);
+    let by_position = Arguments::Positional(vec![json("1.50"), json("{\"a\" : 1}"), json("3")]);
     let payload = |text: &str| Arguments::Payload(json(text));
     let large = format!("\"{}\"", "x".repeat((1 << 20) + 1));
     let by_name_shown = r#"{"note":null,"amount":"fünf"}"#;
-    let by_place_shown = r#"[1.50,{"a" : 1},3]"#;
+    let by_position_shown = r#"[1.50,{"a" : 1},3]"#;
     let cases = [
         (by_name.clone(), by_name_shown),
-        (by_place.clone(), by_place_shown),
+        (by_position.clone(), by_position_shown),
         (Arguments::default(), "[]"),
         (named(&[]), "{}"),
         (payload("\"five\""), r#"["five"]"#),
@@ -338,9 +338,9 @@ pub async fn refused_arguments_are_kept_as_they_were_given(lab: Lab) {
     let handed = lab.record(waits.id).await;
     assert_eq!(handed.status, CommandStatus::Rejected);
     assert_eq!(handed.arguments.as_str(), by_name_shown);
-    let starts = with(by_place, starting(keyed("nobody"), "paid"));
+    let starts = with(by_position, starting(keyed("missing"), "paid"));
     let refused = sent(&lab, starts).await;
-    assert_eq!(refused.arguments.as_str(), by_place_shown);
+    assert_eq!(refused.arguments.as_str(), by_position_shown);
     assert_eq!(lab.record(refused.id).await, refused);
     // Where nothing is declared, a payload is one value.
     let free = abide_core::model::Start {

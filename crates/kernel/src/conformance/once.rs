@@ -14,8 +14,8 @@ use crate::{Answer, ClaimRequest, Error, Filter, Once, Op, Remembered, SweepRequ
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
-fn id(key: &str, asks: &str) -> RequestId {
-    RequestId::new("alice", name(key), Fingerprint::of([asks]))
+fn id(key: &str, body: &str) -> RequestId {
+    RequestId::new("alice", name(key), Fingerprint::of([body]))
 }
 
 fn request(key: &str, ops: Vec<Op>) -> Once {
@@ -159,7 +159,7 @@ pub async fn the_keys_of_two_callers_never_meet(lab: Lab) {
     assert_eq!(count(&lab).await, 4);
 }
 
-pub async fn the_parts_of_a_request_are_told_apart(lab: Lab) {
+pub async fn the_parts_of_a_request_are_distinguished(lab: Lab) {
     // rule 1.5: a request of several transactions that broke off goes on where it was.
     let part = |part| Once {
         id: RequestId {
@@ -254,7 +254,7 @@ pub async fn what_was_refused_is_refused_again_in_the_same_words(lab: Lab) {
 }
 
 pub async fn of_many_at_once_one_is_carried_out(lab: Lab) {
-    // rule 1.5: the others are told what it came to, or that it is on its way; and are told when they ask again.
+    // rule 1.5: the others are answered with its result, or that it is in progress; and get the result when they retry.
     let asking = (0..16).map(|_| {
         let lab = lab.clone();
         tokio::spawn(async move {

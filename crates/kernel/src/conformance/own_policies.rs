@@ -15,7 +15,7 @@ use super::lab::{Lab, OVER_LEASE};
 use super::remote_claims::{enlist, extend, lease_one};
 use super::reserving::reserved;
 
-/// That often in all, after a second, then twice as long each time.
+/// A policy of that many attempts in all: the delay is a second, then twice as long each time.
 fn often(max_attempts: u32) -> RetrySpec {
     RetrySpec::doubling(max_attempts, 1000)
 }
@@ -28,7 +28,7 @@ fn policy(retry: Option<RetrySpec>, step_timeout_ms: Option<u64>) -> Policy {
     }
 }
 
-/// That start with that policy.
+/// The start with that policy.
 fn with(policy: Policy, start: Start) -> Start {
     Start {
         policy: Some(policy),
@@ -69,10 +69,10 @@ pub async fn a_step_that_fails_is_tried_again_as_its_instance_was_started_with(l
     let found = lab.get(id).await;
     assert_eq!(found.status, Status::Failed);
     assert_eq!(found.last_error.as_deref(), Some("for good"));
-    let told = lab.kinds(id).await;
+    let kinds = lab.kinds(id).await;
     let again = ["step_failed", "retried"];
     assert_eq!(
-        told,
+        kinds,
         [
             &["step_completed"],
             &again[..],
@@ -189,7 +189,7 @@ pub async fn a_stop_ends_an_instance_whatever_its_policy(lab: Lab) {
 }
 
 pub async fn a_child_goes_by_the_policy_that_it_was_spawned_with(lab: Lab) {
-    // rules 5.2 and 10.2: its parent is told of its end, and not of its attempts.
+    // rules 5.2 and 10.2: its parent is notified of its end, and not of its attempts.
     let worker = lab.worker("w").await;
     let parent = lab.start(within("p")).await;
     let own = policy(Some(often(2)), None);
@@ -227,7 +227,7 @@ pub async fn a_policy_is_shown_and_goes_with_the_chain(lab: Lab) {
     let of = async |target: &str| lab.find(key(target)).await.unwrap().policy;
 
     let plain = lab.start(with(Policy::default(), keyed("none"))).await;
-    assert_eq!(of("none").await, None, "it says nothing");
+    assert_eq!(of("none").await, None, "an empty policy is none");
     assert_eq!(lab.claim(worker).await.policy, None);
     lab.cancel(cancelling(plain)).await;
 

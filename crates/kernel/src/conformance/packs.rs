@@ -259,7 +259,7 @@ pub async fn a_kept_step_is_handed_nothing_of_the_one_before(lab: Lab) {
 
 pub async fn a_stale_commit_beside_the_good_one_does_not_consume_twice(lab: Lab) {
     // rules 1.3 and 4.1
-    // Found by random programs: each of the two looked at the inbox, and what both saw was consumed, and counted, twice.
+    // Found by random programs: each of the two read the inbox, and what both saw was consumed, and counted, twice.
     let worker = lab.worker("w").await;
     let id = lab.parked(worker, plain(), &["a"], None).await;
     let a = lab.signal(id, "a").await;

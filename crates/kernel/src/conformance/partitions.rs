@@ -118,7 +118,7 @@ pub async fn the_more_urgent_passes_one_that_has_not_begun(lab: Lab) {
     let last = lab.start(prior("p", -9)).await;
     assert!(
         lab.claim_some(worker, 10).await.is_empty(),
-        "nobody passes one that executes"
+        "none passes one that executes"
     );
     for one in claimed {
         lab.commit(one.claim, done()).await;
@@ -202,7 +202,11 @@ pub async fn what_becomes_due_takes_its_place(lab: Lab) {
         .await;
     let awake = lab.start(prior("p", 1)).await;
     let claimed = lab.claim(worker).await;
-    assert_eq!(claimed.claim.id(), awake, "who sleeps holds no place");
+    assert_eq!(
+        claimed.claim.id(),
+        awake,
+        "one that sleeps holds no position"
+    );
     lab.pass(MINUTE);
     assert_eq!(lab.fire().await, 1);
     assert!(lab.get(sleeper).await.behind);

@@ -1,4 +1,4 @@
-//! Publishing: an event is stored once, and comes to everyone who waits for it.
+//! Publishing: an event is stored once, and comes to every instance that waits for it.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use abide_core::model::{
 
 use super::build::{MINUTE, SECOND, commit, done, json, many, name, next, plain, urgent, within};
 use super::eventing::{
-    any, awaits, back, known_as, order, ordered, publishing, said, that, within_ms,
+    any, arguments_of, awaits, back, known_as, order, ordered, publishing, that, within_ms,
 };
 use super::lab::Lab;
 use crate::{Answer, Op};
@@ -49,7 +49,7 @@ pub async fn an_event_id_is_one_event_of_a_type(lab: Lab) {
         duplicate: true,
         ..first.clone()
     };
-    assert_eq!(again, expected, "the first is told");
+    assert_eq!(again, expected, "the first is answered");
     assert_eq!(lab.status(id).await, Status::AwaitingSignal);
     let kept = lab.published().await;
     assert_eq!((kept.len(), &kept[0].payload), (1, &json("{\"id\":1}")));
@@ -71,16 +71,16 @@ pub async fn an_event_id_is_one_event_in_one_batch_too(lab: Lab) {
     ];
     let each = lab.publish_all(batch).await;
     let each: Vec<Published> = each.into_iter().map(Result::unwrap).collect();
-    let told: Vec<_> = each
+    let summary: Vec<_> = each
         .iter()
         .map(|one| (one.matched, one.duplicate))
         .collect();
-    assert_eq!(told, [(1, false), (0, false), (0, true), (0, true)]);
+    assert_eq!(summary, [(1, false), (0, false), (0, true), (0, true)]);
     assert_eq!(each[0].sequence, each[2].sequence);
     assert_eq!(lab.published().await.len(), 2);
     let came = lab.claim(worker).await.awaited;
     assert_eq!((came[0].instance, came.len()), (Some(id), 1));
-    assert_eq!(came[0].arguments, said("{\"id\":1}"));
+    assert_eq!(came[0].arguments, arguments_of("{\"id\":1}"));
 }
 
 pub async fn an_event_without_an_id_is_never_known_already(lab: Lab) {
@@ -125,10 +125,10 @@ pub async fn entries_are_answered_in_order_and_one_that_is_refused_stops_no_othe
         let Err(Refusal::LimitExceeded { .. }) = refused else {
             panic!("{refused:?}")
         };
-        let told = refused.as_ref().unwrap_err().to_string();
+        let text = refused.as_ref().unwrap_err().to_string();
         assert!(
-            told.contains("payload") && told.contains("1048576"),
-            "{told}"
+            text.contains("payload") && text.contains("1048576"),
+            "{text}"
         );
     }
     let matched: Vec<_> = each.iter().flatten().map(|one| one.matched).collect();
@@ -167,7 +167,7 @@ pub async fn all_who_match_get_it_who_waits_longest_first(lab: Lab) {
         }
     }
     waited.retain(|id| *id != ids[2]);
-    // The two that came at the same time are told by their ids.
+    // The two that came at the same time are ordered by their ids.
     waited.swap(3, 4);
     let event = lab.publish(known_as("e", ordered(1))).await;
     assert_eq!(event.matched, 5);
@@ -181,7 +181,7 @@ pub async fn all_who_match_get_it_who_waits_longest_first(lab: Lab) {
             (matched.name.as_str(), matched.source.as_deref()),
             ("event:order", Some("e"))
         );
-        assert_eq!(matched.arguments, said("{\"id\":1}"));
+        assert_eq!(matched.arguments, arguments_of("{\"id\":1}"));
         came.push((matched.id, one.claim.id()));
     }
     came.sort_unstable();
@@ -208,8 +208,8 @@ pub async fn of_several_events_a_wait_takes_the_first_that_matches(lab: Lab) {
     let claimed = lab.claim(worker).await;
     assert_eq!(claimed.claim.id(), id);
     assert_eq!(claimed.awaited.len(), 1);
-    assert_eq!(claimed.awaited[0].arguments, said("{\"id\":2}"));
-    assert_eq!(lab.told(id, "event_matched").await, 1);
+    assert_eq!(claimed.awaited[0].arguments, arguments_of("{\"id\":2}"));
+    assert_eq!(lab.count_events(id, "event_matched").await, 1);
 }
 
 pub async fn a_type_matches_exactly(lab: Lab) {
@@ -247,7 +247,7 @@ pub async fn long_names_and_any_script_are_taken(lab: Lab) {
     let came = lab.claim(worker).await.awaited.remove(0);
     assert_eq!(came.instance, Some(id));
     assert_eq!(came.name.event_type(), Some(long.as_str()));
-    assert_eq!(came.arguments, said(payload));
+    assert_eq!(came.arguments, arguments_of(payload));
     let longer = format!("{long}xx");
     let refused = lab
         .publish_all(vec![publishing(&longer, "1"), ordered(1)])
@@ -285,7 +285,7 @@ pub async fn a_payload_may_be_any_json(lab: Lab) {
         assert_eq!(lab.tell(publishing("any", body)).await, 1);
         let claimed = lab.claim(worker).await;
         assert_eq!(claimed.claim.id(), id);
-        let (met, wanted) = (&claimed.awaited[0].arguments, said(body));
+        let (met, wanted) = (&claimed.awaited[0].arguments, arguments_of(body));
         assert!(met == &wanted, "{}", &body[..body.len().min(40)]);
         lab.commit(claimed.claim, done()).await;
     }
@@ -293,15 +293,15 @@ pub async fn a_payload_may_be_any_json(lab: Lab) {
     // rule 16.3: deeper than workers in other languages read.
     for deeper in [nested(129), nested(50_000)] {
         let refused = lab.publish_all(vec![publishing("any", &deeper)]).await;
-        let told = refused[0].as_ref().unwrap_err().to_string();
+        let text = refused[0].as_ref().unwrap_err().to_string();
         assert!(
-            told.contains("json_depth") && told.contains("128"),
-            "{told}"
+            text.contains("json_depth") && text.contains("128"),
+            "{text}"
         );
     }
 }
 
-pub async fn conditions_are_looked_at_in_every_kind_of_place(lab: Lab) {
+pub async fn conditions_are_evaluated_at_every_kind_of_path(lab: Lab) {
     // rules 14.2, 14.3 and 14.4
     let worker = lab.worker("w").await;
     let long = format!("\"{}\"", "y".repeat(4000));
@@ -444,7 +444,7 @@ pub async fn who_is_woken_stands_in_its_queue_and_partition(lab: Lab) {
     assert_eq!(lab.claim_ids(worker, 5).await, [second]);
 }
 
-pub async fn what_a_step_took_is_told_by_its_record(lab: Lab) {
+pub async fn the_record_of_a_message_names_the_step_that_took_it(lab: Lab) {
     // rules 7.6, 7.7 and 14.1
     let worker = lab.worker("w").await;
     let waits = within_ms(vec![order(1)], &[], Some(5_000));

@@ -1,9 +1,9 @@
-//! Dice that fall the same way for the same seed.
+//! Random numbers that are the same for the same seed.
 
 /// A xorshift generator: small, fast, and the same everywhere.
-pub struct Dice(u64);
+pub struct Rng(u64);
 
-impl Dice {
+impl Rng {
     pub fn new(seed: u64) -> Self {
         // Spread the seeds first: xorshift takes long to get away from small numbers.
         let mut spread = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -12,7 +12,7 @@ impl Dice {
         Self((spread ^ (spread >> 31)) | 1)
     }
 
-    fn roll(&mut self) -> u64 {
+    fn next_u64(&mut self) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
@@ -21,7 +21,7 @@ impl Dice {
 
     /// A number below `end`.
     pub fn below(&mut self, end: usize) -> usize {
-        (self.roll() % end.max(1) as u64) as usize
+        (self.next_u64() % end.max(1) as u64) as usize
     }
 
     /// A number from `from` to `to`, both included.
@@ -29,7 +29,7 @@ impl Dice {
         from + self.below(to - from + 1)
     }
 
-    /// Whether something happens that happens so many times of a hundred.
+    /// True with that probability, in percent.
     pub fn chance(&mut self, percent: usize) -> bool {
         self.below(100) < percent
     }

@@ -1,4 +1,4 @@
-//! What instances are started with and what steps answer, rolled by dice.
+//! Random starts of instances and random outcomes of steps.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use abide_core::model::{
 pub use super::build::name;
 use super::build::{strict, updates};
 pub use super::lab::LEASE;
-use super::random::Dice;
+use super::random::Rng;
 use super::random_turns::WORKFLOW;
 
 pub const QUEUES: [&str; 2] = ["default", "slow"];
@@ -33,7 +33,7 @@ pub fn serves() -> Vec<(Name, Vec<Lane>)> {
     QUEUES.iter().map(|queue| (name(queue), lanes())).collect()
 }
 
-impl Dice {
+impl Rng {
     pub fn some_start(&mut self) -> Start {
         let (machine, version) = *self.pick(&MACHINES);
         let mut start = Start::of(name(machine), Json::null());
@@ -97,7 +97,7 @@ impl Dice {
         }
     }
 
-    /// Something for that claim to commit; it spawns nobody if there is `room` for none.
+    /// Something for that claim to commit; it spawns no children if there is no `room`.
     pub fn some_commit(&mut self, claim: &Claim, room: bool) -> Commit {
         Commit {
             claim: claim.again(),

@@ -1,4 +1,4 @@
-//! What turns of a workflow's code come to, rolled by dice.
+//! Random turns of a workflow's code.
 
 use std::time::Duration;
 
@@ -8,26 +8,26 @@ use abide_core::model::{
 };
 
 use super::coding::{conditional, signal_waits};
-use super::random::Dice;
+use super::random::Rng;
 use super::random_steps::SIGNALS;
 
 /// The machine that is a workflow.
 pub const WORKFLOW: &str = "w";
 
-/// What a worker knows of the workflow whose turn it is.
+/// The state of a workflow that a worker knows when it runs a turn.
 #[derive(Clone, Debug, Default)]
 pub struct Knows {
     /// The signals that it can take.
     pub signals: Vec<(CommandId, Name)>,
     /// The updates and cancellations that it can answer.
     pub updates: Vec<CommandId>,
-    /// How many of its children had not ended when it looked, and how many ends had been counted.
+    /// The number of its children that had not ended when it read, and the number of ends that had been counted.
     pub children: u32,
     pub ended: u64,
 }
 
-impl Dice {
-    /// A turn, in which that operation is begun; it starts nobody if there is `room` for none.
+impl Rng {
+    /// A turn, in which that operation is begun; it starts no children if there is no `room`.
     pub fn some_turn(
         &mut self,
         knows: &Knows,
@@ -56,7 +56,7 @@ impl Dice {
                 });
             }
         }
-        // The others are being handled, or have no handler yet; or the code has not looked at them.
+        // The others are being handled, or have no handler yet; or the code has not read them.
         let held = match self.chance(50) {
             true => (knows.updates.len() - updates.len()) as u32,
             false => 0,
@@ -79,14 +79,14 @@ impl Dice {
             updates,
             held,
             children: (1..=child_starts)
-                .map(|at| self.some_brood(at as u32))
+                .map(|at| self.some_child_starts(at as u32))
                 .collect(),
             state: None,
             then: self.some_then(knows, now),
         }))
     }
 
-    fn some_brood(&mut self, operation: u32) -> ChildStarts {
+    fn some_child_starts(&mut self, operation: u32) -> ChildStarts {
         let count = self.below(4);
         let starts: Vec<Start> = (0..count).map(|_| self.some_start()).collect();
         ChildStarts {
@@ -120,7 +120,7 @@ impl Dice {
         }
     }
 
-    /// What it waits for; now and then that is nothing, and it is refused.
+    /// The wait of the turn; now and then that is nothing, and it is refused.
     fn some_park(&mut self, knows: &Knows, now: Timestamp) -> Park {
         let count = *self.pick(&[0, 0, 1, 1, 2, 3]);
         let keys = self.below(3);

@@ -84,7 +84,7 @@ pub async fn a_list_is_paged_newest_first_without_loss_or_doubles(lab: Lab) {
     assert_eq!(
         (whole.items.len(), whole.next),
         (12, None),
-        "a page that ends with the list says so"
+        "a page that ends with the list has no next"
     );
     let none = list(&lab, &all, Some(started[0]), 3).await;
     assert_eq!((none.items.len(), none.next), (0, None));
@@ -218,7 +218,7 @@ pub async fn a_list_can_be_filtered_by_each_thing_and_by_all(lab: Lab) {
     }
 }
 
-pub async fn a_key_prefix_is_taken_letter_by_letter(lab: Lab) {
+pub async fn a_key_prefix_is_matched_literally(lab: Lab) {
     let texts = [
         "a%b",
         "a_b",
@@ -253,8 +253,8 @@ pub async fn endings_tell_who_has_ended_and_who_is_not_there(lab: Lab) {
     lab.step(worker, done()).await;
     lab.step(worker, stop("no")).await;
     let absent = InstanceId(started[2].0 + 100);
-    let asked = [started[2], absent, started[1], started[0]];
-    let (mut endings, missing) = lab.store.endings(&asked).await.unwrap();
+    let ids = [started[2], absent, started[1], started[0]];
+    let (mut endings, missing) = lab.store.endings(&ids).await.unwrap();
     endings.sort_by_key(|ending| ending.id);
     let good = Ending {
         id: started[0],
@@ -344,7 +344,7 @@ pub async fn what_is_blocked_failing_or_ended_is_counted(lab: Lab) {
     lab.step(worker, stop("no")).await;
     lab.step(worker, fail("no policy")).await;
     lab.step(worker, wait(&["s"], None)).await;
-    // A step that asks to be run again has not failed.
+    // A step that requests another run has not failed.
     lab.step(worker, retry(86_400_000)).await;
     lab.coded(worker, workflow(), Coded::then(unfit())).await;
     let policy = Policy {

@@ -95,9 +95,9 @@ pub async fn a_claim_whose_lease_runs_out_is_taken_back_once(lab: Lab) {
         (found.status, found.attempt, found.cause, found.worker),
         (Status::Runnable, 1, Cause::Reclaim, None)
     );
-    let told = lab.events(id).await;
+    let events = lab.events(id).await;
     assert_eq!(
-        told.last().unwrap().what,
+        events.last().unwrap().what,
         HistoryEvent::Reclaimed {
             step: name("start"),
             attempt: 1,
@@ -113,7 +113,7 @@ pub async fn a_claim_whose_lease_runs_out_is_taken_back_once(lab: Lab) {
 }
 
 pub async fn a_heartbeat_keeps_the_claims_that_it_names_and_no_others(lab: Lab) {
-    // rule 6.4: a claim whose answer got lost is named by nobody, and runs out.
+    // rule 6.4: a claim whose answer got lost is not named by any heartbeat, and expires.
     let worker = enlist(&lab, "w", SHORT).await;
     let started = lab.start_all(many(3)).await;
     let claimed = lease(&lab, worker, 3, SHORT).await;
@@ -160,7 +160,7 @@ pub async fn a_claim_that_has_run_out_is_not_extended(lab: Lab) {
     assert_eq!(extend(&lab, &[&anew.claim]).await, [Heartbeat::Lost]);
 }
 
-pub async fn what_nobody_has_taken_back_may_still_be_committed(lab: Lab) {
+pub async fn a_claim_that_was_not_taken_back_may_still_be_committed(lab: Lab) {
     // rule 1.1: the step has begun nowhere else, so its outcome is as good as ever.
     let worker = enlist(&lab, "w", SHORT).await;
     lab.start(plain()).await;
@@ -192,15 +192,15 @@ pub async fn the_next_due_time_knows_of_leases(lab: Lab) {
     assert_eq!(next_due(&lab).await, None);
 }
 
-pub async fn a_lease_is_told_to_those_who_keep_time(lab: Lab) {
+pub async fn listeners_are_notified_when_a_lease_will_expire(lab: Lab) {
     // rule 6.5
     let worker = enlist(&lab, "w", MINUTE).await;
     lab.start(plain()).await;
-    let mut news = lab.store.listen();
+    let mut listener = lab.store.listen();
     lease_one(&lab, worker).await;
     let until = lab.now() + SHORT;
     loop {
-        let effects = news.next().await.expect("the store is open");
+        let effects = listener.next().await.expect("the store is open");
         if effects.anything || effects.due.is_some_and(|due| due <= until) {
             break;
         }
@@ -371,8 +371,8 @@ pub async fn the_death_of_an_engine_takes_nothing_from_a_remote_worker(lab: Lab)
     );
 }
 
-pub async fn a_claim_that_nobody_was_granted_is_lost_and_harms_nothing(lab: Lab) {
-    // rule 1.3: claims come from outside, and may say anything.
+pub async fn a_claim_that_was_never_granted_is_lost_and_harms_nothing(lab: Lab) {
+    // rule 1.3: claims come from outside, and may contain anything.
     let worker = enlist(&lab, "w", MINUTE).await;
     let other = lab.start(within("other")).await;
     let parent = lab.start(within("p")).await;

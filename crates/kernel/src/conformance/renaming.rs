@@ -20,7 +20,7 @@ use crate::{
 /// A store, and what its ids are called.
 pub(super) struct Renamed {
     store: Arc<dyn Store>,
-    /// As whom a server knows those who send to it.
+    /// The name by which a server knows its callers.
     caller: Option<String>,
     instances: Numbers,
     workers: Numbers,
@@ -37,7 +37,7 @@ pub(super) struct Rows {
     pub commands: Vec<Command>,
     /// Newest first.
     pub events: Vec<Event>,
-    /// The waits for events, by instance and place.
+    /// The waits for events, by instance and position.
     pub waiters: Vec<Waiter>,
     /// Those that are believed to live.
     pub workers: Vec<Worker>,
@@ -62,7 +62,7 @@ impl Renamed {
         let ops = ops.iter().map(|op| self.op(op)).collect();
         match self.store.run(ops).await {
             Ok(answers) => Ok(answers.into_iter().map(|one| self.answer(one)).collect()),
-            // Each database has words of its own for it.
+            // Each database has a text of its own for it.
             Err(Error::Conflict(_)) => Err("conflict".into()),
             Err(other) => Err(other.to_string()),
         }
@@ -83,14 +83,14 @@ impl Renamed {
         let mut workers = self.store.workers().await?;
         workers.sort_by_key(|worker| worker.id);
         let mut depths = self.store.depths().await?;
-        let place = |one: &QueueDepth| {
+        let order = |one: &QueueDepth| {
             (
                 one.queue.clone(),
                 one.status,
                 one.wait_kind.map(WaitKind::code),
             )
         };
-        depths.sort_by_key(place);
+        depths.sort_by_key(order);
         Ok(Rows {
             instances: page
                 .items
@@ -331,7 +331,7 @@ impl Renamed {
         }
     }
 
-    /// What the store has answered, in renamed ids.
+    /// The answer of the store, with renamed ids.
     fn answer(&mut self, answer: Answer) -> Answer {
         match answer {
             Answer::Started(each) => {
@@ -459,7 +459,7 @@ impl Renamed {
             (command.source.clone(), command.claimed_source.clone());
         self.sender(&mut source, &mut claimed_source);
         if let (Some(_), Some(id)) = (command.name.event_type(), &mut source) {
-            // An event that matched says which it is.
+            // An event that matched names itself.
             *id = self.event_id(&Name::stored(id.as_str())).to_string();
         }
         Command {
@@ -757,7 +757,7 @@ impl Numbers {
         })
     }
 
-    /// What a number stands for; 0 for none.
+    /// The store's own id for a number; 0 for none.
     fn own(&self, number: i64) -> i64 {
         match number {
             0 => 0,

@@ -1,4 +1,4 @@
-//! Whether an instance is well, what is told of it, and repair, which on a store that only the engine wrote finds
+//! The health of an instance, what is reported of it, and repair, which on a store that only the engine wrote finds
 //! nothing to do.
 
 use abide_core::model::{InstanceId, Json, Operated, Start, Status, WaitKind};
@@ -17,7 +17,7 @@ async fn lives(lab: &Lab, id: InstanceId) -> Liveness {
     lab.liveness(id).await
 }
 
-/// Where it stands, and why it is not well.
+/// Its liveness, and the reason why it is not well.
 async fn unwell(lab: &Lab, id: InstanceId) -> (Liveness, Code, String) {
     let Health { liveness, reason } = lab.health(id).await;
     let reason = reason.expect("it is not well");
@@ -69,7 +69,7 @@ pub async fn repair_refuses_like_a_delivery(lab: Lab) {
     let id = lab.start(plain()).await;
     lab.step(worker, done()).await;
     assert_eq!(lab.repair(id).await, Operated::NotActive(Status::Done));
-    assert_eq!(lab.repair(key("nobody")).await, Operated::NoTarget);
+    assert_eq!(lab.repair(key("missing")).await, Operated::NoTarget);
 }
 
 pub async fn an_examination_is_paged_and_finds_nothing(lab: Lab) {
@@ -160,7 +160,7 @@ pub async fn what_is_aside_for_an_update_still_waits(lab: Lab) {
     let update = lab.update(id).await;
     assert_eq!(lives(&lab, id).await, Liveness::Ready);
     let aside = waiting(&lab.get(id).await).unwrap();
-    assert!(aside.resume_source.is_some(), "it says what it runs for");
+    assert!(aside.resume_source.is_some(), "it shows what it runs for");
     let same = Waiting {
         resume_source: None,
         ..aside
@@ -173,7 +173,7 @@ pub async fn what_is_aside_for_an_update_still_waits(lab: Lab) {
     assert_eq!(waiting(&lab.get(id).await), before);
 }
 
-pub async fn a_buffered_signal_that_nobody_waits_for_is_healthy(lab: Lab) {
+pub async fn a_buffered_signal_without_a_wait_is_healthy(lab: Lab) {
     // rule 13.1
     let worker = lab.worker("w").await;
     let id = lab.parked(worker, plain(), &["a"], None).await;
@@ -213,7 +213,7 @@ pub async fn what_no_worker_can_run_says_which_worker_it_lacks(lab: Lab) {
     let _ = worker;
 }
 
-pub async fn children_that_no_worker_can_run_are_told_of_their_parent(lab: Lab) {
+pub async fn children_that_no_worker_can_run_are_reported_for_their_parent(lab: Lab) {
     // rules 10.2 and 13.1: a join that nothing can open was called healthy.
     let worker = lab.worker("w").await;
     let all = lab.start(plain()).await;
@@ -252,7 +252,7 @@ pub async fn children_that_no_worker_can_run_are_told_of_their_parent(lab: Lab) 
     }
 }
 
-pub async fn children_that_are_blocked_are_told_of_their_parent(lab: Lab) {
+pub async fn blocked_children_are_reported_for_their_parent(lab: Lab) {
     // rules 12.4 and 13.1
     let worker = lab.worker("w").await;
     let parent = lab.start(plain()).await;
@@ -294,7 +294,7 @@ pub async fn what_should_have_gone_on_is_overdue(lab: Lab) {
     assert_eq!(lives(&lab, waits).await, Liveness::WaitingForWorker);
 }
 
-pub async fn what_a_silent_worker_holds_is_told_so(lab: Lab) {
+pub async fn what_a_silent_worker_holds_is_reported_as_such(lab: Lab) {
     // rules 5.3 and 13.1
     let worker = lab.worker("w").await;
     let id = lab.start(plain()).await;
@@ -307,7 +307,7 @@ pub async fn what_a_silent_worker_holds_is_told_so(lab: Lab) {
     assert_eq!(lab.repair(id).await, Operated::RepairNotNeeded);
 }
 
-pub async fn a_page_says_what_a_look_says(lab: Lab) {
+pub async fn a_page_shows_the_same_health_as_a_single_read(lab: Lab) {
     // rule 13.1
     lab.under(strict()).await;
     let worker = lab.worker("w").await;

@@ -94,8 +94,8 @@ pub async fn what_is_neither_failed_nor_cancelled_is_refused(lab: Lab) {
         lab.restart(runs).await,
         Operated::NotRestartable(Status::Done)
     );
-    let nobody = InstanceId(runs.0 + 1_000_000);
-    assert_eq!(lab.restart(nobody).await, Operated::NoTarget);
+    let missing = InstanceId(runs.0 + 1_000_000);
+    assert_eq!(lab.restart(missing).await, Operated::NoTarget);
 }
 
 pub async fn a_run_that_was_restarted_is_not_the_newest_any_more(lab: Lab) {
@@ -122,7 +122,7 @@ pub async fn a_run_that_was_restarted_is_not_the_newest_any_more(lab: Lab) {
     );
 }
 
-pub async fn a_key_that_was_taken_meanwhile_is_told(lab: Lab) {
+pub async fn a_key_that_was_taken_meanwhile_is_reported(lab: Lab) {
     // rules 2.2 and 11.2
     let worker = lab.worker("w").await;
     let first = lab.start(keyed("k")).await;

@@ -1,4 +1,4 @@
-//! What an instance was woken for, from the moment a command wakes it until that is applied.
+//! The source that an instance was woken by, from the moment a command wakes it until that is applied.
 
 use abide_core::model::{
     CommandId, Committed, InstanceId, Kind, Outcome, ResumeKind, ResumeSource, Status, WaitId,
@@ -9,7 +9,7 @@ use abide_core::rules::liveness::waiting;
 use super::build::{
     MINUTE, SECOND, answer, cancelling, done, next, plain, retry, spawn, updates, wait,
 };
-use super::coding::{Coded, awaiting, ended, go_on, offspring, workflow};
+use super::coding::{Coded, awaiting, child_starts, ended, go_on, workflow};
 use super::eventing::{awaits, known_as, order, ordered, parks};
 use super::lab::{Lab, OVER_LEASE};
 
@@ -17,7 +17,7 @@ fn by(kind: ResumeKind, command_id: Option<CommandId>) -> Option<ResumeSource> {
     Some(ResumeSource { command_id, kind })
 }
 
-/// What an instance says that it was woken for; it must say what it waits for, too.
+/// The source that an instance shows as what woke it; it must show its wait, too.
 async fn source(lab: &Lab, id: InstanceId) -> Option<ResumeSource> {
     let found = lab.get(id).await;
     let wait = waiting(&found).unwrap_or_else(|| panic!("it shows its wait: {found:?}"));
@@ -25,7 +25,7 @@ async fn source(lab: &Lab, id: InstanceId) -> Option<ResumeSource> {
     wait.resume_source
 }
 
-/// That nothing is said any more: what woke it is applied.
+/// Checks that no source is shown any more: what woke it is applied.
 async fn is_over(lab: &Lab, id: InstanceId) {
     let found = lab.get(id).await;
     assert_eq!((found.resume_source, waiting(&found)), (None, None));
@@ -84,7 +84,7 @@ pub async fn a_deadline_and_the_end_of_children_have_no_command(lab: Lab) {
         lab.commit(claim, done()).await;
     }
     let parent = lab.start(plain()).await;
-    lab.step(worker, spawn(offspring(2))).await;
+    lab.step(worker, spawn(child_starts(2))).await;
     lab.end_children(worker, 1).await;
     assert_eq!(source(&lab, parent).await, None, "one is missing");
     lab.end_children(worker, 1).await;
@@ -166,7 +166,7 @@ pub async fn an_update_that_came_while_the_step_ran_is_named_when_it_parks(lab: 
     let worker = lab.worker("w").await;
     let parking: [fn() -> Outcome; 3] = [
         || wait(&["paid"], None),
-        || spawn(offspring(1)),
+        || spawn(child_starts(1)),
         || Coded::parks(awaiting(1, &["paid"])).into(),
     ];
     for (at, outcome) in parking.into_iter().enumerate() {

@@ -205,7 +205,7 @@ pub async fn a_run_without_a_key_continues_too(lab: Lab) {
     assert_eq!(found.partition_key, Some(key("p")));
 }
 
-pub async fn continued_is_no_end_for_a_parent(lab: Lab) {
+pub async fn continued_is_not_an_end_for_a_parent(lab: Lab) {
     // rules 2.4 and 10.2
     let worker = lab.worker("w").await;
     let parent = lab.start(plain()).await;

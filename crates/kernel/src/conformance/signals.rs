@@ -1,4 +1,4 @@
-//! Signals: what is delivered is in the inbox, in order, and wakes who waits for it.
+//! Signals: what is delivered is in the inbox, in order, and wakes the instance that waits for it.
 
 use abide_core::model::{Cause, CommandStatus, Sequence, Status};
 

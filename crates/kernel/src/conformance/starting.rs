@@ -125,7 +125,7 @@ pub async fn a_declaration_takes_the_place_of_the_one_before(lab: Lab) {
     assert_eq!(lab.get(lab.start(plain()).await).await.step, name("new"));
 }
 
-pub async fn a_machine_that_nobody_has_declared_can_be_started(lab: Lab) {
+pub async fn a_machine_without_a_declaration_can_be_started(lab: Lab) {
     // rule 2.6
     lab.declare(vec![Declared {
         machine: name("another"),

@@ -8,7 +8,7 @@ use super::build::{
     MINUTE, SECOND, continue_as_new, done, held, join, key, keyed, many, next, once, paying, plain,
     signal, spawn, stop, urgent, wait,
 };
-use super::coding::{Coded, brooding, offspring, workflow};
+use super::coding::{Coded, awaiting_children, child_starts, workflow};
 use super::eventing::{known_as, ordered};
 use super::lab::Lab;
 use crate::{Answer, CommandFilter, Cursor, Op, SweepPass, SweepRequest};
@@ -23,7 +23,7 @@ pub(super) async fn sweep(
     (swept.0, swept.2.filter(|_| swept.3))
 }
 
-/// How many were deleted, how many were spared, how far it came, and whether there may be more.
+/// The number of deleted and of spared instances, the cursor, and true if there may be more.
 async fn swept(
     lab: &Lab,
     before: Timestamp,
@@ -51,7 +51,7 @@ async fn sweep_all(lab: &Lab, limit: usize) -> Vec<usize> {
     sweep_after(lab, None, limit).await.0
 }
 
-/// Sweeps from a place to the end of the pass; how many were deleted by each batch, and how far it came.
+/// Sweeps from a cursor to the end of the pass; how many were deleted by each batch, and how far it came.
 async fn sweep_after(
     lab: &Lab,
     after: Option<Cursor>,
@@ -138,7 +138,7 @@ pub async fn a_child_is_spared_while_its_parent_is_waiting_to_join_it(lab: Lab) 
     assert_eq!(
         sweep_all(&lab, 10).await,
         [0],
-        "the barrier is open, but nobody has read it"
+        "the barrier is open, but was not read"
     );
     let joined = lab.claim(worker).await;
     assert_eq!((joined.claim.id(), joined.children.len()), (parent, 3));
@@ -186,12 +186,12 @@ pub async fn a_child_of_an_earlier_barrier_is_spared_while_its_parent_lives(lab:
 }
 
 pub async fn the_children_of_a_workflow_are_spared_while_it_lives(lab: Lab) {
-    // rules 15.3 and 16.2: a sweep deleted the finished tasks of a graph that was still waiting, and the run was told
-    // that their keys had been taken.
+    // rules 15.3 and 16.2: a sweep deleted the finished tasks of a graph that was still waiting, and the run got the
+    // answer that their keys had been taken.
     let worker = lab.worker("w").await;
-    let turn = Coded::parks(brooding(2))
-        .starts(1, offspring(2), 2)
-        .starts(2, offspring(1), 1);
+    let turn = Coded::parks(awaiting_children(2))
+        .starts(1, child_starts(2), 2)
+        .starts(2, child_starts(1), 1);
     let run = lab.coded(worker, workflow(), turn).await;
     lab.end_children(worker, 2).await;
     lab.pass(MINUTE);
@@ -244,7 +244,7 @@ pub async fn runs_that_others_follow_are_not_spared(lab: Lab) {
 }
 
 pub async fn a_family_goes_when_its_head_does_and_in_batches(lab: Lab) {
-    // rule 16.2: what was spared is not looked at again by each pass, and goes all the same.
+    // rule 16.2: what was spared is not read again by each pass, and goes all the same.
     let worker = lab.worker("w").await;
     let parent = lab.start(urgent(9)).await;
     lab.step(worker, spawn(vec![urgent(1); 25])).await;

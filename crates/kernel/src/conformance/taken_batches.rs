@@ -70,9 +70,9 @@ pub async fn a_child_finds_a_key_taken_that_another_of_its_batch_was_granted(lab
     }
 }
 
-pub async fn a_child_that_ends_under_its_key_is_told_to_its_parent_once(lab: Lab) {
+pub async fn a_child_that_ends_under_its_key_is_reported_to_its_parent_once(lab: Lab) {
     // rules 2.8 and 10.2: another commit of the batch started a child under the key. The one that had ended was failed
-    // after its parent had been told that it was done, and its end was counted twice.
+    // after its parent had been notified that it was done, and its end was counted twice.
     let worker = lab.worker("w").await;
     for first in [true, false] {
         let text = format!("k{first}");
@@ -91,8 +91,8 @@ pub async fn a_child_that_ends_under_its_key_is_told_to_its_parent_once(lab: Lab
         assert!(answers.contains(&Committed::Moved(Status::Done)));
         assert_eq!(lab.status(ends.id()).await, Status::Done);
         let kinds = lab.kinds(parent.id()).await;
-        let told = kinds.iter().filter(|kind| **kind == "child_ended").count();
-        assert_eq!(told, 1, "{kinds:?}");
+        let recorded = kinds.iter().filter(|kind| **kind == "child_ended").count();
+        assert_eq!(recorded, 1, "{kinds:?}");
         for _ in 0..2 {
             assert_eq!(lab.step(worker, done()).await, Status::Done);
         }

@@ -47,8 +47,8 @@ pub(super) async fn failed_of(lab: &Lab, id: InstanceId, text: &str, holder: Ins
     );
     assert_eq!(found.last_error.as_ref(), Some(&error));
     assert!(!found.scope.holds(Status::Failed));
-    let told = lab.events(id).await.pop().map(|entry| entry.what);
-    assert_eq!(told, Some(HistoryEvent::Failed { error }));
+    let last = lab.events(id).await.pop().map(|entry| entry.what);
+    assert_eq!(last, Some(HistoryEvent::Failed { error }));
 }
 
 async fn start(lab: &Lab, start: Start) -> Started {
@@ -109,7 +109,7 @@ pub async fn of_three_that_would_end_under_one_key_the_first_does(lab: Lab) {
 }
 
 pub async fn a_stop_is_never_refused_and_gives_the_key_up(lab: Lab) {
-    // rule 2.8: who is refused is stopped in the end, so that must be taken.
+    // rule 2.8: an instance that is refused is stopped in the end, so that must be accepted.
     let worker = lab.worker("w").await;
     let both = lab.start_all(vec![under(&[Status::Failed]); 2]).await;
     for _ in &both {
@@ -171,7 +171,7 @@ pub async fn two_commits_of_one_batch_take_a_key_once(lab: Lab) {
 }
 
 pub async fn who_leaves_a_key_makes_room_for_who_takes_it_in_the_same_batch(lab: Lab) {
-    // rule 2.8: the databases look at each row as it is written, and the one that takes the key has the lower id.
+    // rule 2.8: the databases check each row as it is written, and the one that takes the key has the lower id.
     let worker = lab.worker("w").await;
     lab.start(under(&[Status::Done])).await;
     lab.start(keyed("k")).await;
@@ -217,12 +217,12 @@ async fn is_back(lab: &Lab, id: InstanceId, successor: InstanceId, attempt: u32)
     let found = lab.get(id).await;
     assert_eq!((found.status, found.attempt), (Status::Runnable, attempt));
     assert_eq!(found.scope, Scope::NEVER);
-    let told = lab.events(id).await.pop().map(|entry| entry.what);
+    let last = lab.events(id).await.pop().map(|entry| entry.what);
     let given_up = HistoryEvent::KeyGivenUp {
         key: AnyKey::Key(key("k")),
         holder: successor,
     };
-    assert_eq!(told, Some(given_up));
+    assert_eq!(last, Some(given_up));
     assert_eq!(start(lab, keyed("k")).await, Started::Duplicate(successor));
     let worker = lab.worker("heir").await;
     assert_eq!(lab.step(worker, done()).await, Status::Done);

@@ -31,7 +31,7 @@ pub async fn of_two_timers_with_one_key_the_first_to_be_due_fires_and_all_others
 }
 
 pub async fn a_timer_that_would_take_a_key_fails_its_instance_whole(lab: Lab) {
-    // rule 2.8: its parent is told, and its inbox closed.
+    // rule 2.8: its parent is notified, and its inbox closed.
     let worker = lab.worker("w").await;
     let parent = lab.start(plain()).await;
     let claim = lab.claim(worker).await.claim;
@@ -166,7 +166,7 @@ pub async fn a_barrier_that_opens_at_once_into_a_taken_key_fails_its_parent(lab:
     failed_of(&lab, parent, "k", holder).await;
 }
 
-pub async fn failures_are_told_to_parents_to_any_depth(lab: Lab) {
+pub async fn failures_are_reported_to_parents_at_any_depth(lab: Lab) {
     // rules 2.8 and 10.2: the parent that the failure wakes finds its own key taken, and so does that one's.
     let worker = lab.worker("w").await;
     let scoped = |text| holding(text, RUNNABLE, plain());
@@ -185,7 +185,7 @@ pub async fn failures_are_told_to_parents_to_any_depth(lab: Lab) {
 }
 
 pub async fn a_cancelled_workflow_that_cannot_be_woken_is_cancelled(lab: Lab) {
-    // rules 2.8 and 11.1: its code cannot be told first.
+    // rules 2.8 and 11.1: its code cannot be notified first.
     let worker = lab.worker("w").await;
     let start = holding("k", RUNNABLE, workflow());
     let waits = Coded::parks(awaiting(1, &["s"]));

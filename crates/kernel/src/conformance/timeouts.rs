@@ -42,7 +42,7 @@ pub async fn a_signal_before_the_deadline_fires_wins(lab: Lab) {
     // rule 7.5
     let worker = lab.worker("w").await;
     let id = lab.parked(worker, plain(), &["paid"], Some(60_000)).await;
-    // The time is up, and nobody has said so yet.
+    // The time is up, and the timer has not fired yet.
     lab.pass(MINUTE * 2);
     let paid = lab.signal(id, "paid").await;
     assert_eq!(lab.fire().await, 0);

@@ -1,4 +1,4 @@
-//! Timers: what is due, and when the engine must look again.
+//! Timers: what is due, and when the engine must check again.
 
 use abide_core::model::{Status, Timestamp};
 
@@ -19,7 +19,7 @@ pub async fn the_next_due_time_is_the_earliest_of_all_kinds(lab: Lab) {
     assert_eq!(
         next_due(&lab).await,
         None,
-        "what is runnable is waited for by nobody"
+        "no timer waits for what is runnable"
     );
     lab.step(worker, retry(50_000)).await;
     assert_eq!(next_due(&lab).await, Some(begin + SECOND * 50));
@@ -84,7 +84,7 @@ pub async fn firing_is_bounded(lab: Lab) {
     assert_eq!(counts, [10, 10, 5]);
 }
 
-pub async fn the_far_future_is_no_trouble(lab: Lab) {
+pub async fn times_in_the_far_future_are_accepted(lab: Lab) {
     let worker = lab.worker("w").await;
     let never = lab.start(later(std::time::Duration::MAX)).await;
     assert_eq!(lab.get(never).await.due_at, Some(Timestamp::MAX));

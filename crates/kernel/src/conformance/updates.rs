@@ -365,7 +365,7 @@ pub async fn updates_and_signals_apply_in_the_order_in_which_they_came(lab: Lab)
     assert_eq!(lab.status(id).await, Status::AwaitingSignal);
 }
 
-pub async fn a_buffered_signal_that_nobody_waits_for_holds_no_update_up(lab: Lab) {
+pub async fn a_buffered_signal_without_a_wait_does_not_delay_updates(lab: Lab) {
     // rule 9.4
     lab.under(updates()).await;
     let worker = lab.worker("w").await;

@@ -28,7 +28,7 @@ fn slow(pattern: &str) -> Contract {
     }
 }
 
-/// How long to look for what a busy machine may take its time over.
+/// The longest wait for something that a busy machine may be slow at.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Takes more steps than a transaction has, and fewer than a validation has.
@@ -38,7 +38,7 @@ fn long(end: &str) -> String {
     format!("\"{}{end}\"", "ab".repeat(100_000))
 }
 
-/// What a message that takes long comes to.
+/// Delivers messages that take long to validate; the answer to each.
 async fn send(lab: &Lab, deliveries: Vec<NewCommand>) -> Vec<Result<Delivered, Refusal>> {
     let ops = [Op::Deliver(deliveries)].into();
     match judge::run(&*lab.store, ops).await.unwrap().pop() {
@@ -90,10 +90,10 @@ pub async fn a_validation_that_takes_too_long_is_refused_and_says_so(lab: Lab) {
         [Verdict::Rejected(Rejection::InvalidSignal)]
     );
     let record = each[0].as_ref().unwrap().record.clone().unwrap();
-    let told = record.validation_errors.unwrap().to_string();
+    let errors = record.validation_errors.unwrap().to_string();
     assert!(
-        told.contains("validation took too long") && told.contains("100000"),
-        "{told}"
+        errors.contains("validation took too long") && errors.contains("100000"),
+        "{errors}"
     );
     // It is sent once more: the same contract and the same message are the same verdict.
     let each = send(&lab, vec![paying(id, "slow", &text)]).await;
@@ -162,30 +162,33 @@ pub async fn a_signal_that_starts_is_judged_outside_too(lab: Lab) {
     assert!(lab.find(key("b")).await.is_none());
 }
 
-pub async fn a_slow_validation_keeps_nobody_else_from_writing(lab: Lab) {
+pub async fn a_slow_validation_does_not_block_other_writes(lab: Lab) {
     // rule 8.5: it ran on the thread that writes, and every other write waited for it.
     lab.under(slow("^[ab]*a[ab]{60}$")).await;
     let (busy, free) = (lab.start(plain()).await, lab.start(plain()).await);
-    let mail =
+    let deliveries =
         Submit::<Deliveries>::begin(&Committer::new(lab.store.clone()), Duration::from_secs(60));
     // Without a period, or the engine that matches it would soon have seen all there is to see.
-    let mut dice: u32 = 1;
-    let letters: String = (0..1_000_000)
+    let mut random: u32 = 1;
+    let characters: String = (0..1_000_000)
         .map(|_| {
-            dice = dice.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-            if dice >> 31 == 0 { 'a' } else { 'b' }
+            random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            if random >> 31 == 0 { 'a' } else { 'b' }
         })
         .collect();
-    let text = format!("\"{letters}\"");
+    let text = format!("\"{characters}\"");
     // One after the other is judged for as long as this test lasts.
     let judged = Arc::new(AtomicUsize::new(0));
     let over = Arc::new(AtomicBool::new(false));
     let slow = tokio::spawn({
-        let (mail, judged, over) = (mail.clone(), judged.clone(), over.clone());
+        let (deliveries, judged, over) = (deliveries.clone(), judged.clone(), over.clone());
         async move {
             while !over.load(Ordering::SeqCst) {
-                let answer = mail.ask_one(paying(busy, "slow", &text)).await.unwrap();
-                // On a machine that is very busy there may be no place for it in time.
+                let answer = deliveries
+                    .ask_one(paying(busy, "slow", &text))
+                    .await
+                    .unwrap();
+                // On a machine that is very busy there may be no slot for it in time.
                 assert!(
                     matches!(answer, Ok(_) | Err(Refusal::Unjudged { .. })),
                     "{answer:?}"
@@ -197,7 +200,7 @@ pub async fn a_slow_validation_keeps_nobody_else_from_writing(lab: Lab) {
     let (mut beside, began) = (0, Instant::now());
     while beside < 3 {
         let before = judged.load(Ordering::SeqCst);
-        let other = mail.ask_one(signal(free, "quick")).await.unwrap();
+        let other = deliveries.ask_one(signal(free, "quick")).await.unwrap();
         let invalid = Verdict::Rejected(Rejection::InvalidSignal);
         assert_eq!(other.unwrap().verdict, invalid);
         beside += usize::from(judged.load(Ordering::SeqCst) == before);
@@ -207,7 +210,7 @@ pub async fn a_slow_validation_keeps_nobody_else_from_writing(lab: Lab) {
             "nothing was written beside them"
         );
     }
-    // Nothing may be on its way when the store is looked over.
+    // Nothing may be on its way when the invariants of the store are checked.
     over.store(true, Ordering::SeqCst);
     slow.await.unwrap();
 }

@@ -5,7 +5,9 @@ use abide_core::model::{
 };
 
 use super::build::{MINUTE, name, next, plain, wait};
-use super::coding::{Coded, awaiting, completed, ended, go_on, offspring, unfit, until, workflow};
+use super::coding::{
+    Coded, awaiting, child_starts, completed, ended, go_on, unfit, until, workflow,
+};
 use super::eventing::{known_as, order, ordered, parks};
 use super::lab::Lab;
 
@@ -24,13 +26,13 @@ async fn open(lab: &Lab, id: InstanceId) -> Vec<(u32, WaitId, bool)> {
     waits.collect()
 }
 
-/// Holds a signal that was applied against what was told of it: one id from end to end.
+/// Checks a signal that was applied against its history: one id from end to end.
 async fn is_one_id(lab: &Lab, signal: &Command, expected: &WaitId) {
     assert_eq!(signal.wait_id.as_ref(), Some(expected), "received");
     let record = lab.record(signal.id).await;
     assert_eq!(record.wait_id.as_ref(), Some(expected), "the record");
-    let told = lab.events(record.instance.unwrap()).await;
-    let told = told.iter().filter_map(|entry| match &entry.what {
+    let events = lab.events(record.instance.unwrap()).await;
+    let mut ids = events.iter().filter_map(|entry| match &entry.what {
         HistoryEvent::SignalReceived {
             command_id,
             wait_id,
@@ -43,7 +45,7 @@ async fn is_one_id(lab: &Lab, signal: &Command, expected: &WaitId) {
         } if *command_id == signal.id => Some(wait_id),
         _ => None,
     });
-    assert!(told.into_iter().all(|told| told == expected));
+    assert!(ids.all(|id| id == expected));
 }
 
 pub async fn waits_side_by_side_have_an_id_each(lab: Lab) {
@@ -53,9 +55,9 @@ pub async fn waits_side_by_side_have_an_id_each(lab: Lab) {
     let id = lab.coded(worker, workflow(), turn).await;
     let waits = [(4, wait_id(id, 4), false), (5, wait_id(id, 5), false)];
     assert_eq!(open(&lab, id).await, waits);
-    let told = lab.events(id).await;
-    let HistoryEvent::WaitOpened { waits, .. } = &told.last().unwrap().what else {
-        panic!("{told:?}")
+    let events = lab.events(id).await;
+    let HistoryEvent::WaitOpened { waits, .. } = &events.last().unwrap().what else {
+        panic!("{events:?}")
     };
     let shown: Vec<_> = waits
         .iter()
@@ -94,7 +96,7 @@ pub async fn signals_of_one_name_belong_to_the_waits_in_order(lab: Lab) {
     lab.turn(worker, id, takes).await;
     is_one_id(&lab, &first, &wait_id(id, 2)).await;
     is_one_id(&lab, &second, &wait_id(id, 3)).await;
-    // The third was nobody's. The wait that takes it adopts its id.
+    // No wait was open for the third. The wait that takes it adopts its id.
     assert_eq!(open(&lab, id).await, [(4, own(&third), true)]);
     assert_eq!(lab.get(id).await.wait_id, Some(own(&third)));
     let takes = Coded::then(ended()).takes_by(4, None, &third);
@@ -117,8 +119,8 @@ pub async fn of_what_is_buffered_each_is_adopted_by_the_wait_that_takes_it(lab: 
         (4, wait_id(id, 4), false),
     ];
     assert_eq!(open(&lab, id).await, waits);
-    let told = lab.events(id).await;
-    let opened = told.iter().find_map(|entry| match &entry.what {
+    let events = lab.events(id).await;
+    let opened = events.iter().find_map(|entry| match &entry.what {
         HistoryEvent::WaitOpened { waits, .. } => Some(waits.clone()),
         _ => None,
     });
@@ -243,7 +245,7 @@ pub async fn a_wait_that_goes_on_keeps_its_id_whatever_wakes_the_workflow(lab: L
     // rules 7.6 and 16.1
     let worker = lab.worker("w").await;
     let park = awaiting(2, &["x", "y"]);
-    let turn = Coded::parks(park.clone()).starts(1, offspring(1), 1);
+    let turn = Coded::parks(park.clone()).starts(1, child_starts(1), 1);
     let id = lab.coded(worker, workflow(), turn).await;
     let since = lab.get(id).await.wait_since;
     lab.pass(MINUTE);
@@ -254,7 +256,7 @@ pub async fn a_wait_that_goes_on_keeps_its_id_whatever_wakes_the_workflow(lab: L
     let waits = [(2, wait_id(id, 2), false), (3, wait_id(id, 3), false)];
     assert_eq!(open(&lab, id).await, waits);
     assert_eq!(lab.get(id).await.wait_since, since);
-    assert_eq!(lab.told(id, "wait_opened").await, 1);
+    assert_eq!(lab.count_events(id, "wait_opened").await, 1);
 }
 
 pub async fn an_event_and_a_signal_are_each_for_their_operation(lab: Lab) {
@@ -299,7 +301,7 @@ pub async fn what_takes_a_signal_is_named_by_its_operation_and_its_step(lab: Lab
         let record = lab.record(signal.id).await;
         let expected = (Some(number), step.map(name));
         assert_eq!((record.operation, record.graph_step.clone()), expected);
-        let told = lab
+        let applied = lab
             .events(id)
             .await
             .into_iter()
@@ -312,7 +314,7 @@ pub async fn what_takes_a_signal_is_named_by_its_operation_and_its_step(lab: Lab
                 } if command_id == signal.id => Some((operation, graph_step)),
                 _ => None,
             });
-        assert_eq!(told, Some(expected));
+        assert_eq!(applied, Some(expected));
     }
 }
 

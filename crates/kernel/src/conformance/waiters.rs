@@ -1,4 +1,4 @@
-//! What must hold of waits for events in every store at every moment: waiters stand exactly for those who wait.
+//! The invariants of waits for events in every store, at every moment: each wait has its waiters, and no others exist.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,7 +22,7 @@ pub async fn standing(store: &dyn Store) -> Result<Vec<Waiter>> {
     }
 }
 
-/// What breaks an invariant in these waiters, given all of them and all instances (rule 14.7).
+/// Finds what breaks an invariant in these waiters, given all of them and all instances (rule 14.7).
 pub fn of_waiters(instances: &[Instance], waiters: &[Waiter]) -> Vec<String> {
     let mut found = Vec::new();
     let mut standing: BTreeMap<InstanceId, BTreeSet<Name>> = BTreeMap::new();
@@ -55,12 +55,12 @@ pub fn of_waiters(instances: &[Instance], waiters: &[Waiter]) -> Vec<String> {
             }
         }
     }
-    let nobodys = standing.into_keys();
-    found.extend(nobodys.map(|id| format!("waiters stand for {id}, which is not there")));
+    let orphans = standing.into_keys();
+    found.extend(orphans.map(|id| format!("waiters stand for {id}, which is not there")));
     found
 }
 
-/// The names of the events that an instance waits for; what it is asked meanwhile is not looked at.
+/// The names of the events that an instance waits for; updates that it runs for meanwhile do not count.
 fn awaited(instance: &Instance) -> BTreeSet<Name> {
     let stands = instance.aside.map_or(instance.status, |aside| aside.status);
     let waits = stands == Status::AwaitingSignal && instance.wait_kind != Some(WaitKind::Condition);
@@ -77,7 +77,7 @@ fn wait_of(waiter: &Waiter) -> EventWait {
     }
 }
 
-/// How many waiters of each type count against the limit: one for each place of the index.
+/// The number of waiters of each type that count against the limit: one for each entry of the index.
 pub fn totals(waiters: &[Waiter]) -> BTreeMap<Name, usize> {
     let mut totals = BTreeMap::new();
     for waiter in waiters {

@@ -1,4 +1,4 @@
-//! Waking: what a commit tells those who listen.
+//! Waking: the notifications that a commit sends to listeners.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use super::build::{MINUTE, done, later, many, name, plain, within};
 use super::lab::Lab;
 use crate::{Effects, Listener};
 
-/// Listens until something is told that fits, or that anything may have changed.
+/// Listens until a notification fits, or says that anything may have changed.
 pub(super) async fn heard(listener: &mut Listener, fits: impl Fn(&Effects) -> bool) -> bool {
     let listen = async {
         while let Some(effects) = listener.next().await {
@@ -24,7 +24,7 @@ pub(super) async fn heard(listener: &mut Listener, fits: impl Fn(&Effects) -> bo
         .unwrap_or(false)
 }
 
-pub async fn work_that_becomes_runnable_is_told_at_once(lab: Lab) {
+pub async fn listeners_are_notified_at_once_of_work_that_becomes_runnable(lab: Lab) {
     // rule 6.6
     let ready = |effects: &Effects| effects.ready.contains(&name("default"));
     let mut listener = lab.store.listen();
@@ -37,7 +37,7 @@ pub async fn work_that_becomes_runnable_is_told_at_once(lab: Lab) {
     assert!(heard(&mut listener, ready).await);
 }
 
-pub async fn what_is_due_later_is_told_with_its_time(lab: Lab) {
+pub async fn listeners_are_notified_of_the_time_of_what_is_due_later(lab: Lab) {
     // rules 6.5 and 6.6
     let mut listener = lab.store.listen();
     lab.start(later(MINUTE)).await;
@@ -45,7 +45,7 @@ pub async fn what_is_due_later_is_told_with_its_time(lab: Lab) {
     assert!(
         heard(&mut listener, |effects| effects
             .due
-            .is_some_and(|told| told <= due))
+            .is_some_and(|at| at <= due))
         .await
     );
     lab.pass(MINUTE);
@@ -59,7 +59,7 @@ pub async fn what_is_due_later_is_told_with_its_time(lab: Lab) {
     );
 }
 
-pub async fn an_end_is_told(lab: Lab) {
+pub async fn listeners_are_notified_of_an_end(lab: Lab) {
     // rule 6.6
     let worker = lab.worker("w").await;
     let started = lab.start_all(many(2)).await;
@@ -72,7 +72,7 @@ pub async fn an_end_is_told(lab: Lab) {
     );
 }
 
-pub async fn the_next_of_a_partition_is_told_when_it_is_freed(lab: Lab) {
+pub async fn listeners_are_notified_of_the_next_of_a_partition_when_it_is_freed(lab: Lab) {
     // rules 6.3 and 6.6
     let worker = lab.worker("w").await;
     let slow = abide_core::model::Start {

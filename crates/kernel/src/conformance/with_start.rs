@@ -1,4 +1,4 @@
-//! A signal that starts what it is for when nobody lives under its key.
+//! A signal that starts what it is for when no instance lives under its key.
 
 use abide_core::model::{
     CommandStatus, Delivered, NewCommand, Refusal, Rejection, Sequence, Start, Status, UniqueKey,
@@ -163,7 +163,7 @@ pub async fn what_one_of_a_batch_could_not_start_another_may(lab: Lab) {
     assert!(!each[0].started && each[1].started);
 }
 
-pub async fn a_unique_key_that_is_taken_is_told(lab: Lab) {
+pub async fn a_unique_key_that_is_taken_is_reported(lab: Lab) {
     // rules 2.2 and 7.9
     let unique = |text: &str| Start {
         unique_key: Some(UniqueKey::new(*b"u").unwrap()),

@@ -70,7 +70,7 @@ pub async fn what_a_dead_worker_held_is_runnable_again_one_attempt_on(lab: Lab) 
         (found.step.as_str(), found.step_seq, found.cause),
         ("b", 2, Cause::Reclaim)
     );
-    assert_eq!(found.due_at, due_at, "it has its old place in the queue");
+    assert_eq!(found.due_at, due_at, "it has its old position in the queue");
     assert_eq!(lab.reclaim().await, 0);
     let claimed = lab.claim(heir).await;
     assert_eq!(
@@ -181,9 +181,9 @@ pub async fn what_a_dead_worker_claims_afterwards_is_taken_back_too(lab: Lab) {
     .await;
     lab.claim(worker).await;
     assert_eq!(lab.reclaim().await, 1, "also when it is forgotten");
-    let told = lab.events(id).await.pop().map(|entry| entry.what);
-    let nameless = |told: &HistoryEvent| matches!(told, HistoryEvent::Reclaimed { worker, .. } if worker.as_str() == "?");
-    assert!(told.as_ref().is_some_and(nameless), "{told:?}");
+    let last = lab.events(id).await.pop().map(|entry| entry.what);
+    let nameless = |event: &HistoryEvent| matches!(event, HistoryEvent::Reclaimed { worker, .. } if worker.as_str() == "?");
+    assert!(last.as_ref().is_some_and(nameless), "{last:?}");
     assert_eq!(lab.reclaim().await, 0);
 }
 
@@ -232,11 +232,11 @@ pub async fn a_claim_that_is_given_back_does_not_raise_the_attempt(lab: Lab) {
         0,
         "it is given back once"
     );
-    assert_eq!(lab.claim_ids(worker, 2).await, ids, "in its old place");
+    assert_eq!(lab.claim_ids(worker, 2).await, ids, "in its old position");
     assert_eq!(
         lab.touch(Op::GiveBack(vec![stale])).await.0,
         0,
-        "and not from under who has it now"
+        "and not from the worker that holds it now"
     );
     assert!(lab.kinds(ids[0]).await.is_empty());
 }
@@ -283,7 +283,7 @@ pub async fn a_worker_that_signs_off_leaves_nothing_behind(lab: Lab) {
     assert!(living(&lab).await.is_empty());
     assert_eq!(renew(&lab, worker).await, Heartbeat::Lost);
     assert_eq!(lab.commit(lost.claim, done()).await, Committed::Stale);
-    assert_eq!(lab.reclaim().await, 0, "nobody has to wait for a lease");
+    assert_eq!(lab.reclaim().await, 0, "no lease has to expire first");
     let heir = lab.worker("heir").await;
     let claimed = lab.claim_some(heir, 10).await;
     assert_eq!(super::lab::ids(&claimed), ids);

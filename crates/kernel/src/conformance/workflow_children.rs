@@ -9,12 +9,14 @@ use abide_core::rules::liveness::Liveness;
 use super::build::{
     MINUTE, cancelling, commit, continue_as_new, done, json, key, lane, name, spawn, stop,
 };
-use super::coding::{Coded, awaiting, brooding, ended, go_on, joining, offspring, sleep, workflow};
+use super::coding::{
+    Coded, awaiting, awaiting_children, child_starts, ended, go_on, joining, sleep, workflow,
+};
 use super::lab::Lab;
-use super::random::Dice;
+use super::random::Rng;
 use crate::Op;
 
-/// What a workflow counts: how many have not ended, and how many of these it waits for.
+/// The counts of a workflow: children that have not ended, and how many of these it waits for.
 async fn counts(lab: &Lab, id: InstanceId) -> (u32, u32) {
     let found = lab.get(id).await;
     (found.children_pending, found.children_needed)
@@ -29,17 +31,17 @@ async fn child(lab: &Lab, worker: WorkerId) -> abide_core::model::Claimed {
 fn keyed_child(text: &str) -> Start {
     Start {
         key: Some(key(text)),
-        ..offspring(1).remove(0)
+        ..child_starts(1).remove(0)
     }
 }
 
 pub async fn children_of_several_operations_are_started_in_one_commit(lab: Lab) {
     // rules 10.1 and 12.3
     let worker = lab.worker("w").await;
-    let turn = Coded::parks(brooding(5))
-        .starts(4, offspring(1), 1)
-        .starts(5, offspring(3), 2)
-        .starts(6, offspring(1), 0);
+    let turn = Coded::parks(awaiting_children(5))
+        .starts(4, child_starts(1), 1)
+        .starts(5, child_starts(3), 2)
+        .starts(6, child_starts(1), 0);
     let id = lab.coded(worker, workflow(), turn).await;
     let found = lab.get(id).await;
     assert_eq!(
@@ -75,7 +77,7 @@ pub async fn children_of_several_operations_are_started_in_one_commit(lab: Lab) 
 pub async fn a_workflow_may_leave_children_behind_with_its_last_turn(lab: Lab) {
     // rules 10.1 and 16.1
     let worker = lab.worker("w").await;
-    let turn = Coded::then(ended()).starts(1, offspring(1), 1);
+    let turn = Coded::then(ended()).starts(1, child_starts(1), 1);
     let id = lab.coded(worker, workflow(), turn).await;
     assert_eq!(lab.kinds(id).await, ["children_spawned", "done"]);
     lab.end_children(worker, 1).await;
@@ -86,8 +88,8 @@ pub async fn ends_are_counted_over_all_operations(lab: Lab) {
     // rules 10.2 and 10.3
     let worker = lab.worker("w").await;
     let turn = Coded::then(go_on())
-        .starts(1, offspring(2), 0)
-        .starts(2, offspring(2), 0);
+        .starts(1, child_starts(2), 0)
+        .starts(2, child_starts(2), 0);
     let id = lab.coded(worker, workflow(), turn).await;
     assert_eq!(counts(&lab, id).await, (4, 0));
     lab.turn(worker, id, Coded::parks(joining(2, 0, 3))).await;
@@ -100,9 +102,9 @@ pub async fn ends_are_counted_over_all_operations(lab: Lab) {
     let claimed = lab.claim(worker).await;
     assert_eq!((claimed.claim.id(), claimed.cause), (id, Cause::Children));
     assert_eq!(claimed.children_pending, 1);
-    assert_eq!(lab.told(id, "child_ended").await, 3);
+    assert_eq!(lab.count_events(id, "child_ended").await, 3);
     assert_eq!(
-        lab.told(id, "children_joined").await,
+        lab.count_events(id, "children_joined").await,
         0,
         "its operations tell that"
     );
@@ -111,7 +113,7 @@ pub async fn ends_are_counted_over_all_operations(lab: Lab) {
 pub async fn siblings_that_end_together_are_one_wake(lab: Lab) {
     // rule 10.2
     let worker = lab.worker("w").await;
-    let turn = Coded::parks(brooding(1)).starts(1, offspring(3), 3);
+    let turn = Coded::parks(awaiting_children(1)).starts(1, child_starts(3), 3);
     let id = lab.coded(worker, workflow(), turn).await;
     let all = lab
         .claim_from(worker, "default", vec![lane("n", 1)], 3)
@@ -120,7 +122,7 @@ pub async fn siblings_that_end_together_are_one_wake(lab: Lab) {
     lab.commit_all(commits.collect()).await;
     assert_eq!(counts(&lab, id).await, (0, 0));
     assert_eq!(lab.status(id).await, Status::Runnable);
-    assert_eq!(lab.told(id, "child_ended").await, 3);
+    assert_eq!(lab.count_events(id, "child_ended").await, 3);
 }
 
 pub async fn ends_between_the_look_and_the_park_are_not_lost(lab: Lab) {
@@ -129,7 +131,7 @@ pub async fn ends_between_the_look_and_the_park_are_not_lost(lab: Lab) {
     // So many of three have ended before the park, and so many of them are waited for.
     for ended_before in 0..=3_u32 {
         for needed in 1..=3_u32 {
-            let turn = Coded::then(go_on()).starts(1, offspring(3), 0);
+            let turn = Coded::then(go_on()).starts(1, child_starts(3), 0);
             let id = lab.coded(worker, workflow(), turn).await;
             let claimed = lab.claim(worker).await;
             assert_eq!(claimed.children_pending, 3);
@@ -166,7 +168,7 @@ pub async fn a_child_that_ends_in_the_batch_of_the_park_is_not_lost(lab: Lab) {
     // rules 1.1 and 10.2
     let worker = lab.worker("w").await;
     for parent_first in [true, false] {
-        let turn = Coded::then(go_on()).starts(1, offspring(1), 0);
+        let turn = Coded::then(go_on()).starts(1, child_starts(1), 0);
         let id = lab.coded(worker, workflow(), turn).await;
         let parent = lab.claim(worker).await.claim;
         let child = child(&lab, worker).await.claim;
@@ -187,9 +189,9 @@ pub async fn of_new_and_earlier_children_the_nearest_wakes_it(lab: Lab) {
     // rules 10.2 and 10.3
     let worker = lab.worker("w").await;
     for (earlier, new, needed) in [(2, 1, 1), (1, 2, 1), (2, 2, 2)] {
-        let turn = Coded::then(go_on()).starts(1, offspring(2), 0);
+        let turn = Coded::then(go_on()).starts(1, child_starts(2), 0);
         let id = lab.coded(worker, workflow(), turn).await;
-        let turn = Coded::parks(joining(2, 0, earlier)).starts(2, offspring(3), new);
+        let turn = Coded::parks(joining(2, 0, earlier)).starts(2, child_starts(3), new);
         lab.turn(worker, id, turn).await;
         assert_eq!(counts(&lab, id).await, (5, needed));
         lab.cancel(cancelling(id)).await;
@@ -197,13 +199,13 @@ pub async fn of_new_and_earlier_children_the_nearest_wakes_it(lab: Lab) {
     }
 }
 
-pub async fn a_brood_of_taken_keys_wakes_it_at_once(lab: Lab) {
+pub async fn children_whose_keys_are_all_taken_wake_it_at_once(lab: Lab) {
     // rules 2.2 and 10.1
     let worker = lab.worker("w").await;
     lab.start(keyed_child("k")).await;
     let turn = Coded::parks(awaiting(2, &["paid"]))
         .starts(1, vec![keyed_child("k")], 1)
-        .starts(2, offspring(1), 1);
+        .starts(2, child_starts(1), 1);
     let id = lab.start(workflow()).await;
     assert_eq!(lab.turn(worker, id, turn).await, Status::Runnable);
     assert_eq!(lab.get(id).await.children_pending, 1);
@@ -219,15 +221,15 @@ pub async fn a_brood_of_taken_keys_wakes_it_at_once(lab: Lab) {
             } => Some((count, duplicates)),
             _ => None,
         });
-    assert_eq!(spawned, Some((0, 1)), "it is told");
-    // One that nobody waits for wakes nobody.
+    assert_eq!(spawned, Some((0, 1)), "it is recorded");
+    // One that is not waited for wakes nothing.
     let turn =
         Coded::parks(joining(2, claimed.children_ended, 1)).starts(3, vec![keyed_child("k")], 0);
     let answer = lab.commit(claimed.claim, turn.into()).await;
     assert_eq!(answer, Committed::Moved(Status::AwaitingChildren));
     // Some are left of those that are waited for.
     let some = vec![keyed_child("k"), keyed_child("l")];
-    let turn = Coded::parks(brooding(1)).starts(1, some, 2);
+    let turn = Coded::parks(awaiting_children(1)).starts(1, some, 2);
     let other = lab.coded(worker, workflow(), turn).await;
     assert_eq!(counts(&lab, other).await, (1, 1));
 }
@@ -235,7 +237,7 @@ pub async fn a_brood_of_taken_keys_wakes_it_at_once(lab: Lab) {
 pub async fn a_child_that_continues_as_new_ends_once(lab: Lab) {
     // rules 2.4 and 10.2
     let worker = lab.worker("w").await;
-    let turn = Coded::parks(brooding(1)).starts(1, offspring(1), 1);
+    let turn = Coded::parks(awaiting_children(1)).starts(1, child_starts(1), 1);
     let id = lab.coded(worker, workflow(), turn).await;
     for _ in 0..2 {
         let first = child(&lab, worker).await;
@@ -246,13 +248,13 @@ pub async fn a_child_that_continues_as_new_ends_once(lab: Lab) {
     lab.end_children(worker, 1).await;
     assert_eq!(counts(&lab, id).await, (0, 0));
     assert_eq!(lab.status(id).await, Status::Runnable);
-    assert_eq!(lab.told(id, "child_ended").await, 1);
+    assert_eq!(lab.count_events(id, "child_ended").await, 1);
 }
 
 pub async fn a_workflow_child_that_continues_as_new_keeps_its_place(lab: Lab) {
     // rules 2.4 and 10.2
     let worker = lab.worker("w").await;
-    let turn = Coded::parks(brooding(3)).starts(3, vec![workflow()], 1);
+    let turn = Coded::parks(awaiting_children(3)).starts(3, vec![workflow()], 1);
     let id = lab.coded(worker, workflow(), turn).await;
     let claimed = lab.claim(worker).await;
     let next = abide_core::model::Then::ContinueAsNew {
@@ -275,7 +277,7 @@ pub async fn a_workflow_child_that_continues_as_new_keeps_its_place(lab: Lab) {
 pub async fn a_child_that_is_restarted_is_counted_once_more(lab: Lab) {
     // rule 11.2
     let worker = lab.worker("w").await;
-    let turn = Coded::then(go_on()).starts(1, offspring(2), 0);
+    let turn = Coded::then(go_on()).starts(1, child_starts(2), 0);
     let id = lab.coded(worker, workflow(), turn).await;
     let claim = lab.claim(worker).await.claim;
     let failing = child(&lab, worker).await.claim;
@@ -298,10 +300,11 @@ pub async fn a_child_that_is_restarted_is_counted_once_more(lab: Lab) {
 pub async fn an_end_is_not_hidden_behind_a_restart(lab: Lab) {
     // rules 10.2 and 11.2
     //
-    // A parent looked: of two children one had failed, so it waited for one more. Before it parked the failed one was
-    // restarted and the other one ended. As many were unended as before, and the parent waited for an end that had come.
+    // A parent read its counts: of two children one had failed, so it waited for one more. Before it parked, the
+    // failed one was restarted and the other one ended. As many were unended as before, and the parent waited for
+    // an end that had come.
     let worker = lab.worker("w").await;
-    let turn = Coded::then(go_on()).starts(1, offspring(2), 0);
+    let turn = Coded::then(go_on()).starts(1, child_starts(2), 0);
     let id = lab.coded(worker, workflow(), turn).await;
     let failing = child(&lab, worker).await.claim;
     let failed = failing.id();
@@ -329,25 +332,25 @@ pub async fn however_children_end_and_are_restarted_the_parent_sees_them_all(lab
     // rules 10.2 and 11.2
     let worker = lab.worker("w").await;
     for seed in 0..40 {
-        let mut dice = Dice::new(seed);
-        let (count, wanted) = (dice.between(2, 4), dice.between(1, 4) as u32);
-        let turn = Coded::then(go_on()).starts(1, offspring(count), 0);
+        let mut rng = Rng::new(seed);
+        let (count, wanted) = (rng.between(2, 4), rng.between(1, 4) as u32);
+        let turn = Coded::then(go_on()).starts(1, child_starts(count), 0);
         let id = lab.coded(worker, workflow(), turn).await;
         let children = async || {
             let children = lab.store.children(id, BarrierNumber(1)).await;
             children.expect("the store can be read")
         };
         // One child ends, or one that failed is restarted.
-        let something = async |dice: &mut Dice| {
+        let something = async |rng: &mut Rng| {
             let mut failed = children().await;
             failed.retain(|child| child.status == Status::Failed);
-            if !failed.is_empty() && dice.chance(50) {
-                lab.restarted(dice.pick(&failed).id).await;
+            if !failed.is_empty() && rng.chance(50) {
+                lab.restarted(rng.pick(&failed).id).await;
             } else {
                 let lanes = vec![lane("n", 1)];
                 let held = lab.claim_from(worker, "default", lanes, 1).await.pop();
                 if let Some(held) = held {
-                    let ends = match dice.chance(50) {
+                    let ends = match rng.chance(50) {
                         true => done(),
                         false => stop("no"),
                     };
@@ -362,9 +365,9 @@ pub async fn however_children_end_and_are_restarted_the_parent_sees_them_all(lab
             );
             if lab.status(id).await != Status::Runnable {
                 if round < 20 {
-                    something(&mut dice).await;
+                    something(&mut rng).await;
                 } else {
-                    // Nobody is restarted any more: what is left ends, and that must be enough.
+                    // No child is restarted any more: what is left ends, and that must be enough.
                     let lanes = vec![lane("n", 1)];
                     let rest = lab.claim_from(worker, "default", lanes, 9).await;
                     let ends = rest.into_iter().map(|one| commit(one.claim, done()));
@@ -374,8 +377,8 @@ pub async fn however_children_end_and_are_restarted_the_parent_sees_them_all(lab
             }
             let claimed = lab.claim(worker).await;
             assert_eq!(claimed.claim.id(), id);
-            for _ in 0..dice.below(3) {
-                something(&mut dice).await;
+            for _ in 0..rng.below(3) {
+                something(&mut rng).await;
             }
             let all = children().await;
             let ended = all
@@ -383,8 +386,8 @@ pub async fn however_children_end_and_are_restarted_the_parent_sees_them_all(lab
                 .filter(|child| child.status.is_terminal())
                 .count();
             let left = wanted.min(count as u32).saturating_sub(ended as u32);
-            for _ in 0..dice.below(3) {
-                something(&mut dice).await;
+            for _ in 0..rng.below(3) {
+                something(&mut rng).await;
             }
             if left == 0 {
                 lab.commit(claimed.claim, Coded::then(super::coding::ended()).into())
@@ -401,17 +404,17 @@ pub async fn however_children_end_and_are_restarted_the_parent_sees_them_all(lab
     }
 }
 
-pub async fn a_childs_end_while_the_code_runs_or_sleeps_wakes_nobody(lab: Lab) {
+pub async fn a_childs_end_while_the_code_runs_or_sleeps_does_not_wake_it(lab: Lab) {
     // rule 10.2
     let worker = lab.worker("w").await;
-    let turn = Coded::then(go_on()).starts(1, offspring(4), 0);
+    let turn = Coded::then(go_on()).starts(1, child_starts(4), 0);
     let id = lab.coded(worker, workflow(), turn).await;
     let claim = lab.claim(worker).await.claim;
     let mut listener = lab.store.listen();
     lab.end_children(worker, 1).await;
     assert_eq!(lab.status(id).await, Status::Executing);
-    let told = |effects: &crate::Effects| effects.mailed.contains(&id);
-    assert!(super::waking::heard(&mut listener, told).await);
+    let notified = |effects: &crate::Effects| effects.received.contains(&id);
+    assert!(super::waking::heard(&mut listener, notified).await);
     lab.commit(claim, Coded::parks(sleep(2, lab.now() + MINUTE)).into())
         .await;
     lab.end_children(worker, 1).await;
@@ -434,9 +437,9 @@ pub async fn a_join_has_its_deadline(lab: Lab) {
     let worker = lab.worker("w").await;
     let park = Park {
         until: Some(lab.now() + MINUTE),
-        ..brooding(1)
+        ..awaiting_children(1)
     };
-    let turn = Coded::parks(park).starts(1, offspring(2), 2);
+    let turn = Coded::parks(park).starts(1, child_starts(2), 2);
     let id = lab.coded(worker, workflow(), turn).await;
     lab.end_children(worker, 1).await;
     lab.pass(MINUTE);
@@ -447,17 +450,14 @@ pub async fn a_join_has_its_deadline(lab: Lab) {
         (claimed.cause, claimed.children_pending),
         (Cause::Timeout, 1)
     );
-    assert!(
-        claimed.children.is_empty(),
-        "its operations look at their own"
-    );
+    assert!(claimed.children.is_empty(), "its operations read their own");
     lab.end_children(worker, 1).await;
     let seen = Coded::parks(Park {
         children: Some(Unended {
             seen: claimed.children_ended,
             needed: 1,
         }),
-        ..brooding(1)
+        ..awaiting_children(1)
     });
     let answer = lab.commit(claimed.claim, seen.into()).await;
     assert_eq!(answer, Committed::Moved(Status::Runnable));
@@ -467,10 +467,10 @@ pub async fn a_join_has_its_deadline(lab: Lab) {
 pub async fn a_child_of_a_child_counts_for_its_own_parent(lab: Lab) {
     // rules 10.2 and 10.3
     let worker = lab.worker("w").await;
-    let turn = Coded::parks(brooding(1)).starts(1, offspring(1), 1);
+    let turn = Coded::parks(awaiting_children(1)).starts(1, child_starts(1), 1);
     let id = lab.coded(worker, workflow(), turn).await;
     let middle = child(&lab, worker).await.claim;
-    lab.commit(middle, spawn(offspring(2))).await;
+    lab.commit(middle, spawn(child_starts(2))).await;
     lab.end_children(worker, 2).await;
     assert_eq!(counts(&lab, id).await, (1, 1));
     lab.end_children(worker, 1).await;
@@ -481,9 +481,9 @@ pub async fn the_children_go_with_a_workflow_that_is_ended_by_force(lab: Lab) {
     // rule 11.1
     let worker = lab.worker("w").await;
     for (children, count) in [(Children::Cascade, 3), (Children::Leave, 0)] {
-        let turn = Coded::parks(brooding(2))
-            .starts(1, offspring(1), 0)
-            .starts(2, offspring(2), 2);
+        let turn = Coded::parks(awaiting_children(2))
+            .starts(1, child_starts(1), 0)
+            .starts(2, child_starts(2), 2);
         let id = lab.coded(worker, workflow(), turn).await;
         let held = child(&lab, worker).await.claim;
         let cancel = abide_core::model::Cancel {
@@ -516,7 +516,7 @@ pub async fn a_child_may_be_a_workflow_of_another_name(lab: Lab) {
         machine: name("n"),
         ..workflow()
     };
-    let turn = Coded::parks(brooding(1)).starts(1, vec![other], 1);
+    let turn = Coded::parks(awaiting_children(1)).starts(1, vec![other], 1);
     let id = lab.coded(worker, workflow(), turn).await;
     let claimed = child(&lab, worker).await;
     assert_eq!(claimed.kind, abide_core::model::Kind::Workflow);

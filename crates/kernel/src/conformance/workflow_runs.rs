@@ -6,7 +6,7 @@ use abide_core::model::{
 };
 
 use super::build::{json, key, keyed, lane, name, updates};
-use super::coding::{Coded, awaiting, brooding, ended, offspring, opened, workflow};
+use super::coding::{Coded, awaiting, awaiting_children, child_starts, ended, opened, workflow};
 use super::lab::{Lab, command_ids};
 use crate::Op;
 
@@ -91,13 +91,13 @@ pub async fn it_may_go_on_in_another_version(lab: Lab) {
     assert_eq!((claimed[0].version, claimed[0].kind), (2, Kind::Workflow));
 }
 
-pub async fn children_that_it_leaves_behind_wake_nobody(lab: Lab) {
+pub async fn children_that_it_leaves_behind_do_not_wake_the_next_run(lab: Lab) {
     // rules 2.4 and 10.2
     let worker = lab.worker("w").await;
-    let turn = Coded::then(anew(None)).starts(1, offspring(2), 0);
+    let turn = Coded::then(anew(None)).starts(1, child_starts(2), 0);
     let first = lab.coded(worker, keyed_workflow(), turn).await;
     let second = newest(&lab).await;
-    let turn = Coded::parks(brooding(1)).starts(1, offspring(1), 1);
+    let turn = Coded::parks(awaiting_children(1)).starts(1, child_starts(1), 1);
     lab.turn(worker, second, turn).await;
     lab.end_children(worker, 2).await;
     let found = lab.get(second).await;
@@ -109,7 +109,7 @@ pub async fn children_that_it_leaves_behind_wake_nobody(lab: Lab) {
     assert_eq!(
         last.what.kind(),
         "continued",
-        "nothing is told after its end"
+        "nothing is recorded after its end"
     );
     lab.end_children(worker, 1).await;
     assert_eq!(lab.status(second).await, Status::Runnable);

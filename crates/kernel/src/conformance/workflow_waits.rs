@@ -1,4 +1,4 @@
-//! What a workflow waits for, all of it at once, and what wakes it.
+//! The waits of a workflow, all of them at once, and what wakes it.
 
 use abide_core::model::{
     Cause, CommandStatus, Committed, HistoryEvent, InstanceId, Park, ResumeKind, ResumeSource,
@@ -8,7 +8,7 @@ use abide_core::rules::liveness::{Liveness, Waiting, waiting};
 
 use super::build::{MINUTE, SECOND, name, updates};
 use super::coding::{
-    Coded, awaiting, condition, conditional, ended, go_on, offspring, sleep, until, workflow,
+    Coded, awaiting, child_starts, condition, conditional, ended, go_on, sleep, until, workflow,
 };
 use super::lab::{Lab, command_ids};
 
@@ -170,7 +170,7 @@ async fn for_all(lab: &Lab, worker: WorkerId) -> InstanceId {
         until: Some(lab.now() + MINUTE),
         ..awaiting(7, &["paid"])
     };
-    let turn = Coded::parks(park).starts(6, offspring(2), 2);
+    let turn = Coded::parks(park).starts(6, child_starts(2), 2);
     let id = lab.coded(worker, workflow(), turn).await;
     let found = lab.get(id).await;
     assert_eq!(
@@ -207,7 +207,7 @@ pub async fn of_a_signal_children_and_a_deadline_each_wakes_it(lab: Lab) {
     );
     assert_eq!(claimed.children_pending, 0);
     assert!(!claimed.timed_out && claimed.awaited.is_empty());
-    assert_eq!(lab.told(joined, "child_ended").await, 2);
+    assert_eq!(lab.count_events(joined, "child_ended").await, 2);
     let late = for_all(&lab, worker).await;
     lab.pass(MINUTE);
     assert_eq!(lab.fire().await, 1);
@@ -252,7 +252,11 @@ pub async fn a_wait_for_one_signal_that_is_there_has_its_id(lab: Lab) {
     assert_eq!(lab.get(id).await.wait_id, Some(own.clone()));
     let turn = Coded::parks(awaiting(1, &["paid"]));
     lab.turn(worker, id, turn).await;
-    assert_eq!(lab.told(id, "wait_opened").await, 1, "it is the same wait");
+    assert_eq!(
+        lab.count_events(id, "wait_opened").await,
+        1,
+        "it is the same wait"
+    );
     let turn = Coded::then(ended()).takes(&[&paid]);
     lab.turn(worker, id, turn).await;
     assert_eq!(lab.record(paid.id).await.wait_id, Some(own));
@@ -292,7 +296,7 @@ pub async fn it_takes_exactly_what_it_names(lab: Lab) {
         applied.collect::<Vec<_>>(),
         [sent[0].id, sent[2].id, sent[1].id]
     );
-    assert_eq!(lab.told(id, "message_cursor_advanced").await, 1);
+    assert_eq!(lab.count_events(id, "message_cursor_advanced").await, 1);
     lab.turn(worker, other, Coded::then(ended()).takes(&[&stranger]))
         .await;
     lab.signal(id, "d").await;
@@ -309,7 +313,7 @@ pub async fn who_waits_again_for_the_same_goes_on_with_its_wait(lab: Lab) {
         until: Some(lab.now() + MINUTE),
         ..awaiting(5, &["paid"])
     };
-    let turn = Coded::parks(park.clone()).starts(4, offspring(1), 1);
+    let turn = Coded::parks(park.clone()).starts(4, child_starts(1), 1);
     let id = lab.coded(worker, workflow(), turn).await;
     let since = lab.now();
     lab.pass(SECOND);
@@ -321,7 +325,7 @@ pub async fn who_waits_again_for_the_same_goes_on_with_its_wait(lab: Lab) {
         (found.wait_since, found.wait_id, found.due_at),
         (Some(since), Some(wait_id(id, 5)), park.until)
     );
-    assert_eq!(lab.told(id, "wait_opened").await, 1);
+    assert_eq!(lab.count_events(id, "wait_opened").await, 1);
     lab.pass(MINUTE);
     lab.fire().await;
     let other = awaiting(6, &["paid"]);
@@ -331,7 +335,7 @@ pub async fn who_waits_again_for_the_same_goes_on_with_its_wait(lab: Lab) {
         (found.wait_since, found.wait_id),
         (Some(lab.now()), Some(wait_id(id, 6)))
     );
-    assert_eq!(lab.told(id, "wait_opened").await, 2);
+    assert_eq!(lab.count_events(id, "wait_opened").await, 2);
 }
 
 pub async fn of_a_signal_and_the_deadline_the_first_committed_wins(lab: Lab) {
@@ -354,7 +358,7 @@ pub async fn of_a_signal_and_the_deadline_the_first_committed_wins(lab: Lab) {
     assert!(!claimed[0].timed_out && claimed[1].timed_out);
     assert_eq!(command_ids(&claimed[0].awaited), [first.id]);
     assert!(claimed[1].awaited.is_empty(), "it came after the deadline");
-    assert_eq!(lab.told(early, "timed_out").await, 0);
+    assert_eq!(lab.count_events(early, "timed_out").await, 0);
     let answer = lab
         .commit(claimed.pop().unwrap().claim, Coded::then(go_on()).into())
         .await;
@@ -379,7 +383,7 @@ pub async fn an_update_runs_aside_and_the_turn_restates_the_wait(lab: Lab) {
         until: Some(lab.now() + MINUTE),
         ..awaiting(1, &["paid"])
     };
-    let turn = Coded::parks(park.clone()).starts(2, offspring(2), 2);
+    let turn = Coded::parks(park.clone()).starts(2, child_starts(2), 2);
     let id = lab.coded(worker, workflow(), turn).await;
     let before = lab.get(id).await;
     lab.pass(SECOND);
@@ -417,7 +421,7 @@ pub async fn an_update_runs_aside_and_the_turn_restates_the_wait(lab: Lab) {
     let after = lab.get(id).await;
     assert_eq!(waiting(&after), waiting(&before));
     assert_eq!((after.children_pending, after.children_needed), (1, 1));
-    assert_eq!(lab.told(id, "wait_opened").await, 1);
+    assert_eq!(lab.count_events(id, "wait_opened").await, 1);
     let record = lab.record(update.id).await;
     assert_eq!(record.status, CommandStatus::Completed);
     lab.end_children(worker, 1).await;
@@ -433,7 +437,7 @@ pub async fn what_comes_while_an_update_is_handled_is_not_lost(lab: Lab) {
         ..awaiting(1, &["paid"])
     };
     for which in 0..4 {
-        let turn = Coded::parks(park.clone()).starts(2, offspring(1), 1);
+        let turn = Coded::parks(park.clone()).starts(2, child_starts(1), 1);
         let id = lab.coded(worker, workflow(), turn).await;
         let update = lab.update(id).await;
         let claimed = lab.claim(worker).await;
@@ -467,7 +471,7 @@ pub async fn what_comes_while_an_update_is_handled_is_not_lost(lab: Lab) {
             _ => (Cause::Timeout, false, true),
         };
         assert_eq!(woken, expected, "case {which}");
-        assert_eq!(lab.told(id, "wait_opened").await, 1, "case {which}");
+        assert_eq!(lab.count_events(id, "wait_opened").await, 1, "case {which}");
         assert_eq!(claimed.awaited.first(), paid.as_ref());
         assert_eq!(claimed.updates.first(), other.as_ref());
         if let Some(paid) = paid {

@@ -7,8 +7,8 @@ use abide_core::model::{
 
 use super::build::{MINUTE, SECOND, commit, json, lane, many, name, plain, under, updates, urgent};
 use super::coding::{
-    Coded, awaiting, brooding, completed, condition, conditional, ended, go_on, joining, keeping,
-    offspring, opened, sleep, workflow,
+    Coded, awaiting, awaiting_children, child_starts, completed, condition, conditional, ended,
+    go_on, joining, keeping, opened, sleep, workflow,
 };
 use super::lab::{Lab, OVER_LEASE};
 use crate::Filter;
@@ -34,7 +34,7 @@ async fn count(lab: &Lab) -> usize {
     page.unwrap().items.len()
 }
 
-pub async fn what_a_turn_did_is_told_in_order_in_one_commit(lab: Lab) {
+pub async fn what_a_turn_did_is_recorded_in_order_in_one_commit(lab: Lab) {
     // rules 12.3 and 16.1
     use OperationKind::{Signal, Step};
     let worker = lab.worker("w").await;
@@ -56,7 +56,7 @@ pub async fn what_a_turn_did_is_told_in_order_in_one_commit(lab: Lab) {
     let turn = Coded::parks(awaiting(3, &["sent"]))
         .tells(operations.clone())
         .takes(&[&paid])
-        .starts(4, offspring(2), 0);
+        .starts(4, child_starts(2), 0);
     let answer = lab.commit(claimed.claim, turn.into()).await;
     assert_eq!(answer, Committed::Moved(Status::AwaitingSignal));
     assert_eq!(
@@ -91,7 +91,7 @@ pub async fn what_a_turn_did_is_told_in_order_in_one_commit(lab: Lab) {
     assert_eq!(lab.get(id).await.history_events as usize, events.len() + 1);
 }
 
-pub async fn it_goes_on_under_the_kept_claim_and_is_told_of_its_inbox(lab: Lab) {
+pub async fn it_goes_on_under_the_kept_claim_and_is_notified_of_its_inbox(lab: Lab) {
     // rules 4.3 and 12.3
     let worker = lab.worker("w").await;
     let id = lab.start(workflow()).await;
@@ -146,7 +146,7 @@ pub async fn a_pending_update_takes_the_claim_unless_steps_are_running(lab: Lab)
     let Committed::Kept(claim, inbox) = answer else {
         panic!("its steps run: {answer:?}")
     };
-    assert_eq!(inbox.updates, 1, "it is told");
+    assert_eq!(inbox.updates, 1, "it is notified");
     let answer = keep_on(&lab, commit(claim, Coded::then(go_on()).into())).await;
     assert_eq!(answer, Committed::Moved(Status::Runnable));
     let claimed = lab.claim(worker).await;
@@ -203,8 +203,8 @@ pub async fn a_turn_that_breaks_a_rule_changes_nothing(lab: Lab) {
             state: json(&large),
             version: None,
         }),
-        Coded::parks(brooding(1)),
-        Coded::parks(brooding(1)).starts(1, offspring(2), 0),
+        Coded::parks(awaiting_children(1)),
+        Coded::parks(awaiting_children(1)).starts(1, child_starts(2), 0),
         Coded::parks(awaiting(1, &names)),
         Coded::parks(all_keys),
         Coded::then(go_on()).starts(1, vec![fat], 1),
@@ -213,17 +213,17 @@ pub async fn a_turn_that_breaks_a_rule_changes_nothing(lab: Lab) {
         Coded::then(versioned(u32::MAX)),
     ];
     for turn in refused {
-        let turn = turn.takes(&[&paid]).starts(9, offspring(1), 0);
-        let told = format!("{:?}", abide_core::model::Outcome::from(turn.clone()));
+        let turn = turn.takes(&[&paid]).starts(9, child_starts(1), 0);
+        let outcome = format!("{:?}", abide_core::model::Outcome::from(turn.clone()));
         let answer = lab.commit(claim.again(), turn.into()).await;
-        let told = &told[told.len().saturating_sub(300)..];
+        let outcome = &outcome[outcome.len().saturating_sub(300)..];
         assert!(
             matches!(answer, Committed::Refused(_)),
-            "{answer:?}: {told}"
+            "{answer:?}: {outcome}"
         );
         assert_eq!((lab.get(id).await, lab.kinds(id).await), before);
     }
-    let nothing = lab.commit(claim.again(), Coded::parks(brooding(1)).into());
+    let nothing = lab.commit(claim.again(), Coded::parks(awaiting_children(1)).into());
     let Committed::Refused(Refusal::BadOutcome { problem }) = nothing.await else {
         panic!("it waits for nothing")
     };
@@ -242,7 +242,7 @@ async fn busy(lab: &Lab, id: InstanceId) -> Coded {
         .tells(vec![opened(1, OperationKind::Step, "charge")])
         .takes(&[&paid])
         .answers(&[update.id])
-        .starts(2, offspring(2), 1)
+        .starts(2, child_starts(2), 1)
 }
 
 pub async fn a_lost_claim_drops_all_of_a_turn(lab: Lab) {
@@ -268,7 +268,7 @@ pub async fn a_lost_claim_drops_all_of_a_turn(lab: Lab) {
     let worker = lab.worker("w").await;
     let claimed = lab.claim(worker).await;
     assert_eq!((claimed.attempt, claimed.cause), (1, Cause::Reclaim));
-    assert_eq!(lab.told(id, "reclaimed").await, 1);
+    assert_eq!(lab.count_events(id, "reclaimed").await, 1);
 }
 
 pub async fn a_turn_that_is_sent_again_is_answered_as_before(lab: Lab) {
@@ -293,7 +293,7 @@ pub async fn a_turn_that_is_sent_again_is_answered_as_before(lab: Lab) {
         let answer = lab.commit(claim.again(), unfit()).await;
         assert_eq!(answer, expected(Status::Scheduled));
     }
-    assert_eq!(lab.told(fit, "replay_blocked").await, 1);
+    assert_eq!(lab.count_events(fit, "replay_blocked").await, 1);
 }
 
 pub async fn its_state_stays_what_it_began_with(lab: Lab) {
@@ -303,7 +303,7 @@ pub async fn its_state_stays_what_it_began_with(lab: Lab) {
     let turns = [
         Coded::then(go_on()),
         Coded::parks(sleep(1, lab.now())),
-        Coded::then(go_on()).starts(2, offspring(1), 0),
+        Coded::then(go_on()).starts(2, child_starts(1), 0),
         Coded::then(ended()),
     ];
     for turn in turns {
@@ -366,7 +366,7 @@ pub async fn a_turn_of_one_that_keeps_no_history_is_refused(lab: Lab) {
     );
 }
 
-pub async fn one_that_nobody_declared_is_a_workflow_from_its_first_turn_on(lab: Lab) {
+pub async fn an_undeclared_machine_is_a_workflow_from_its_first_turn_on(lab: Lab) {
     // rules 2.6 and 10.2
     let worker = lab.worker("w").await;
     let id = lab.start(plain()).await;
@@ -375,8 +375,8 @@ pub async fn one_that_nobody_declared_is_a_workflow_from_its_first_turn_on(lab: 
         worker,
         id,
         Coded::then(go_on())
-            .starts(1, offspring(1), 0)
-            .starts(2, offspring(2), 0),
+            .starts(1, child_starts(1), 0)
+            .starts(2, child_starts(2), 0),
     )
     .await;
     let found = lab.get(id).await;

@@ -43,7 +43,7 @@ impl MemoryTxn<'_> {
 
     /// Returns the priority of the instance that would be claimed first.
     pub fn first_priority(&self, queue: &Name, lanes: &[Lane]) -> Option<Priority> {
-        let first = self.first_place(queue, lanes);
+        let first = self.first_position(queue, lanes);
         first.map(|(priority, _, _)| priority)
     }
 

@@ -41,11 +41,11 @@ impl Commands {
             None => self.records.remove(&id),
         };
         if let Some(was) = &was {
-            if let Some(place) = inbox_place(was) {
-                self.pending.remove(&place);
+            if let Some(entry) = inbox_key(was) {
+                self.pending.remove(&entry);
             }
-            if let Some(place) = held_place(was) {
-                self.held.remove(&place);
+            if let Some(entry) = held_key(was) {
+                self.held.remove(&entry);
             }
             if let Some(slot) = dedup_slot(was) {
                 self.deduped.remove(&slot);
@@ -55,8 +55,8 @@ impl Commands {
             }
         }
         if let Some(is) = &command {
-            self.pending.extend(inbox_place(is));
-            self.held.extend(held_place(is));
+            self.pending.extend(inbox_key(is));
+            self.held.extend(held_key(is));
             self.deduped.extend(dedup_slot(is).map(|slot| (slot, id)));
             self.of_run.extend(is.instance.map(|run| (run, id)));
         }
@@ -73,18 +73,18 @@ impl Commands {
 
     /// Returns the pending commands of an inbox, by sequence.
     pub fn pending(&self, run: InstanceId) -> impl Iterator<Item = &Arc<Command>> {
-        let places = (run, Sequence(i64::MIN), CommandId(i64::MIN))
+        let range = (run, Sequence(i64::MIN), CommandId(i64::MIN))
             ..=(run, Sequence(i64::MAX), CommandId(i64::MAX));
         self.pending
-            .range(places)
+            .range(range)
             .filter_map(|(_, _, id)| self.records.get(id))
     }
 
     /// Returns the signals held for a key, by id.
     pub fn held(&self, key: &Key) -> impl Iterator<Item = &Arc<Command>> {
-        let places = (key.clone(), CommandId(i64::MIN))..=(key.clone(), CommandId(i64::MAX));
+        let range = (key.clone(), CommandId(i64::MIN))..=(key.clone(), CommandId(i64::MAX));
         self.held
-            .range(places)
+            .range(range)
             .filter_map(|(_, id)| self.records.get(id))
     }
 
@@ -108,8 +108,8 @@ impl Commands {
 
     /// Returns all commands of a run.
     pub fn of_run(&self, run: InstanceId) -> impl Iterator<Item = CommandId> {
-        let places = (run, CommandId(i64::MIN))..=(run, CommandId(i64::MAX));
-        self.of_run.range(places).map(|(_, id)| *id)
+        let range = (run, CommandId(i64::MIN))..=(run, CommandId(i64::MAX));
+        self.of_run.range(range).map(|(_, id)| *id)
     }
 
     /// Returns a page of records, newest first.
@@ -142,14 +142,14 @@ impl Commands {
     }
 }
 
-fn inbox_place(command: &Command) -> Option<(InstanceId, Sequence, CommandId)> {
+fn inbox_key(command: &Command) -> Option<(InstanceId, Sequence, CommandId)> {
     command
         .status
         .is_pending()
         .then_some((command.instance?, command.sequence?, command.id))
 }
 
-fn held_place(command: &Command) -> Option<(Key, CommandId)> {
+fn held_key(command: &Command) -> Option<(Key, CommandId)> {
     (command.status == CommandStatus::Held).then_some((command.key.clone()?, command.id))
 }
 

@@ -1,4 +1,4 @@
-//! The indexes of the records: by place in a queue, due time, holder, partition and key.
+//! The indexes of the records: by position in a queue, due time, holder, partition and key.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -63,10 +63,10 @@ impl<'r> Entries<'r> {
             row.status,
             Status::Scheduled | Status::AwaitingSignal | Status::AwaitingChildren
         );
-        let place = (row.priority, row.due_at.unwrap_or_default(), row.id);
+        let position = (row.priority, row.due_at.unwrap_or_default(), row.id);
         Self {
             id: row.id,
-            claimable: (runnable && !row.behind).then_some((&row.queue, &record.lane, place)),
+            claimable: (runnable && !row.behind).then_some((&row.queue, &record.lane, position)),
             due: row.due_at.filter(|_| sleeps),
             lease: row.lease.filter(|_| executing).map(|lease| lease.until),
             holder: row.worker.filter(|_| executing),
@@ -75,7 +75,7 @@ impl<'r> Entries<'r> {
                 .partition_key
                 .as_ref()
                 .filter(|_| runnable)
-                .map(|key| (key, place)),
+                .map(|key| (key, position)),
             front: row
                 .partition_key
                 .as_ref()
@@ -141,11 +141,15 @@ impl Index {
 
     fn remove(&mut self, old: &Entries<'_>) {
         let id = old.id;
-        if let Some((queue, lane, place)) = old.claimable {
-            remove_from(&mut self.claimable, &(queue.clone(), lane.clone()), &place);
+        if let Some((queue, lane, position)) = old.claimable {
+            remove_from(
+                &mut self.claimable,
+                &(queue.clone(), lane.clone()),
+                &position,
+            );
         }
-        if let Some((key, place)) = old.queued {
-            remove_from(&mut self.queued, key, &place);
+        if let Some((key, position)) = old.queued {
+            remove_from(&mut self.queued, key, &position);
         }
         old.due.map(|due| self.due.remove(&(due, id)));
         old.lease.map(|until| self.leases.remove(&(until, id)));
@@ -159,14 +163,14 @@ impl Index {
 
     fn add(&mut self, new: &Entries<'_>) {
         let id = new.id;
-        if let Some((queue, lane, place)) = new.claimable {
+        if let Some((queue, lane, position)) = new.claimable {
             self.claimable
                 .entry((queue.clone(), lane.clone()))
                 .or_default()
-                .insert(place);
+                .insert(position);
         }
-        if let Some((key, place)) = new.queued {
-            self.queued.entry(key.clone()).or_default().insert(place);
+        if let Some((key, position)) = new.queued {
+            self.queued.entry(key.clone()).or_default().insert(position);
         }
         self.due.extend(new.due.map(|due| (due, id)));
         self.leases.extend(new.lease.map(|until| (until, id)));
@@ -200,10 +204,14 @@ impl Index {
     }
 }
 
-/// Removes a place, and its set if that becomes empty.
-fn remove_from<K: Ord>(sets: &mut BTreeMap<K, BTreeSet<ClaimOrder>>, key: &K, place: &ClaimOrder) {
+/// Removes a position, and its set if that becomes empty.
+fn remove_from<K: Ord>(
+    sets: &mut BTreeMap<K, BTreeSet<ClaimOrder>>,
+    key: &K,
+    position: &ClaimOrder,
+) {
     if let Some(set) = sets.get_mut(key) {
-        set.remove(place);
+        set.remove(position);
         if set.is_empty() {
             sets.remove(key);
         }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use abide_core::model::{EventSequence, Name, Timestamp};
 
 use super::pieces::MemoryTxn;
-use crate::{EventPaths, LookUp, Looked, LookedBack, PathId, Span, Term};
+use crate::{EventLookup, EventPaths, FoundEvents, LookbackPath, PathId, Span, Term};
 
 /// The key of a term: path and value, then event.
 pub(super) type TermKey = (PathId, String, EventSequence);
@@ -13,7 +13,7 @@ pub(super) type TermKey = (PathId, String, EventSequence);
 /// The paths on which waits look back, and the values of events at these paths.
 #[derive(Debug, Default)]
 pub(super) struct Lookback {
-    paths: BTreeMap<(Name, String), LookedBack>,
+    paths: BTreeMap<(Name, String), LookbackPath>,
     terms: BTreeMap<TermKey, Timestamp>,
     of_event: BTreeSet<(EventSequence, PathId, String)>,
     last: i64,
@@ -25,7 +25,7 @@ impl Lookback {
         PathId(self.last)
     }
 
-    pub fn paths(&self) -> &BTreeMap<(Name, String), LookedBack> {
+    pub fn paths(&self) -> &BTreeMap<(Name, String), LookbackPath> {
         &self.paths
     }
 
@@ -33,7 +33,7 @@ impl Lookback {
     pub fn of_type<'l>(
         &'l self,
         event_type: &'l Name,
-    ) -> impl Iterator<Item = (&'l str, LookedBack)> {
+    ) -> impl Iterator<Item = (&'l str, LookbackPath)> {
         let paths = self.paths.range((event_type.clone(), String::new())..);
         let paths = paths.take_while(move |((of, _), _)| of == event_type);
         paths.map(|((_, path), found)| (path.as_str(), *found))
@@ -43,8 +43,8 @@ impl Lookback {
     pub fn put_path(
         &mut self,
         at: &(Name, String),
-        path: Option<LookedBack>,
-    ) -> Option<LookedBack> {
+        path: Option<LookbackPath>,
+    ) -> Option<LookbackPath> {
         match path {
             Some(path) => self.paths.insert(at.clone(), path),
             None => self.paths.remove(at),
@@ -97,9 +97,9 @@ impl MemoryTxn<'_> {
         for of in types {
             let waiters = self.tables.events().paths(of).into_iter();
             paths.waiters.extend(waiters.map(|path| (of.clone(), path)));
-            let looked_back = self.tables.lookback().of_type(of);
-            let looked_back = looked_back.map(|(path, found)| (of.clone(), path.into(), found.id));
-            paths.looked_back.extend(looked_back);
+            let lookback = self.tables.lookback().of_type(of);
+            let lookback = lookback.map(|(path, found)| (of.clone(), path.into(), found.id));
+            paths.lookback.extend(lookback);
         }
         paths
     }
@@ -114,17 +114,21 @@ impl MemoryTxn<'_> {
     }
 
     /// Returns the newest events that have one of these values at a path; `None` if no wait looks back on it.
-    pub fn look_up_now(&self, look: &LookUp<'_>, span: Span) -> Option<(LookedBack, Looked)> {
+    pub fn look_up_now(
+        &self,
+        lookup: &EventLookup<'_>,
+        span: Span,
+    ) -> Option<(LookbackPath, FoundEvents)> {
         let lookback = self.tables.lookback();
-        let at = (look.event_type.clone(), look.path.to_owned());
+        let at = (lookup.event_type.clone(), lookup.path.to_owned());
         let found = *lookback.paths().get(&at)?;
         let mut newest: Vec<(EventSequence, Timestamp)> = Vec::new();
-        for value in look.values {
+        for value in lookup.values {
             let terms = lookback.terms(found.id, value, span.below);
             newest.extend(terms.take(span.limit));
         }
         newest.sort_unstable_by(|one, other| other.cmp(one));
-        let mut page = Looked::default();
+        let mut page = FoundEvents::default();
         for (sequence, published_at) in newest.into_iter().take(span.limit) {
             let event = self.tables.events().events().get(&sequence);
             let event = event.filter(|_| published_at >= span.since).cloned();
@@ -136,10 +140,10 @@ impl MemoryTxn<'_> {
     }
 
     /// Returns the newest events of a type.
-    pub fn newest_now(&self, event_type: &Name, span: Span) -> Looked {
+    pub fn newest_now(&self, event_type: &Name, span: Span) -> FoundEvents {
         let events = self.tables.events().events().range(..span.below).rev();
         let of_type = events.filter(|(_, event)| event.event_type == *event_type);
-        let mut page = Looked::default();
+        let mut page = FoundEvents::default();
         for (sequence, event) in of_type.take(span.limit) {
             let event = Some(event).filter(|event| event.published_at >= span.since);
             if !page.push(*sequence, event.cloned(), &span) {
@@ -162,7 +166,7 @@ impl MemoryTxn<'_> {
         }
         let id = self.tables.next_path();
         let at = (event_type.clone(), path.to_owned());
-        let used = LookedBack { id, used_at: now };
+        let used = LookbackPath { id, used_at: now };
         let undo = self.tables.put_path(at, Some(used));
         self.log.push(undo);
         Some(id)
@@ -173,7 +177,7 @@ impl MemoryTxn<'_> {
         let mut paths = self.tables.lookback().paths().iter();
         let found = paths.find(|(_, path)| path.id == id);
         if let Some(at) = found.map(|(at, _)| at.clone()) {
-            let used = LookedBack { id, used_at: now };
+            let used = LookbackPath { id, used_at: now };
             let undo = self.tables.put_path(at, Some(used));
             self.log.push(undo);
         }

@@ -1,4 +1,4 @@
-//! The parts of a transaction on the tables: copies to change, writes with their undo log, places.
+//! The parts of a transaction on the tables: copies to change, writes with their undo log, positions in queues.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -102,38 +102,39 @@ impl<'t> MemoryTxn<'t> {
         })
     }
 
-    /// Returns the first place of a queue, over all lanes.
-    pub fn first_place(&self, queue: &Name, lanes: &[Lane]) -> Option<ClaimOrder> {
-        let places = lanes.iter().filter_map(|lane| {
+    /// Returns the first position of a queue, over all lanes.
+    pub fn first_position(&self, queue: &Name, lanes: &[Lane]) -> Option<ClaimOrder> {
+        let positions = lanes.iter().filter_map(|lane| {
             self.tables
                 .index()
                 .claimable
                 .get(&(queue.clone(), lane.clone()))
-                .and_then(|places| places.first())
+                .and_then(|positions| positions.first())
         });
-        places.min().copied()
+        positions.min().copied()
     }
 
-    /// Returns the first place of a queue, over all lanes, of an instance that is not unfit for this build (rule 12.4).
+    /// Returns the first position of a queue, over all lanes, of an instance that is not unfit for this build
+    /// (rule 12.4).
     pub fn first_fit(
         &self,
         queue: &Name,
         lanes: &[Lane],
         build: Option<&Name>,
     ) -> Option<ClaimOrder> {
-        let fits = |place: &&ClaimOrder| {
-            let record = self.record(place.2);
+        let fits = |position: &&ClaimOrder| {
+            let record = self.record(position.2);
             record.is_some_and(|one| {
                 one.row.unfit.is_empty()
                     || build.is_some_and(|build| !one.row.unfit.contains(build))
             })
         };
-        let places = lanes.iter().filter_map(|lane| {
+        let positions = lanes.iter().filter_map(|lane| {
             let lane = (queue.clone(), lane.clone());
-            let places = self.tables.index().claimable.get(&lane)?;
-            places.iter().find(fits)
+            let positions = self.tables.index().claimable.get(&lane)?;
+            positions.iter().find(fits)
         });
-        places.min().copied()
+        positions.min().copied()
     }
 
     /// Returns the instances of these lanes above an id that are scheduled without a due time, except those that are
@@ -338,7 +339,7 @@ impl Drop for MemoryTxn<'_> {
     }
 }
 
-/// Returns the parent at one of whose barriers a row has its place.
+/// Returns the parent at one of whose barriers a row is counted.
 pub(super) fn placed(row: &Row) -> Option<InstanceId> {
     row.parent.filter(|_| row.parent_barrier.0 != 0)
 }

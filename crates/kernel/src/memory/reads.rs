@@ -104,7 +104,7 @@ impl Tables {
     /// `most` bytes.
     pub fn endings(&self, ids: &[InstanceId], most: usize) -> Endings {
         let (mut ended, mut missing) = (Vec::new(), Vec::new());
-        let look = |id: InstanceId| {
+        let find = |id: InstanceId| {
             let record = self.records().get(&id);
             if record.is_none() {
                 missing.push(id);
@@ -117,7 +117,7 @@ impl Tables {
                 last_error: record.row.last_error.clone(),
             }))
         };
-        let Ok(rest) = look_up(ids, most, look, |ending| ended.push(ending));
+        let Ok(rest) = look_up(ids, most, find, |ending| ended.push(ending));
         Endings {
             ended,
             missing,
@@ -151,8 +151,8 @@ impl Tables {
             .filter(|record| !record.row.status.is_terminal());
         for Record { row, .. } in live.map(Arc::as_ref) {
             let wait_kind = waits_for(row).filter(|_| row.aside.is_none());
-            let place = (&row.queue, row.status.code(), wait_kind.map(WaitKind::code));
-            let depth = depths.entry(place).or_insert_with(|| QueueDepth {
+            let group = (&row.queue, row.status.code(), wait_kind.map(WaitKind::code));
+            let depth = depths.entry(group).or_insert_with(|| QueueDepth {
                 queue: row.queue.clone(),
                 status: row.status,
                 wait_kind,

@@ -13,7 +13,7 @@ use super::events::{Events, Spot};
 use super::index::Index;
 use super::lookback::{Lookback, TermKey};
 use super::record::Record;
-use crate::{Error, LookedBack, PathId, Result};
+use crate::{Error, LookbackPath, PathId, Result};
 
 /// All data of the store.
 #[derive(Debug, Default)]
@@ -71,7 +71,7 @@ pub(super) enum Undo {
     Request(RequestKey, Option<Carried>),
     Event(EventSequence, Option<Event>),
     Waiter(Spot, Option<Box<Waiter>>),
-    Path((Name, String), Option<LookedBack>),
+    Path((Name, String), Option<LookbackPath>),
     Term(TermKey, Option<Timestamp>),
 }
 
@@ -229,7 +229,7 @@ impl Tables {
         self.lookback.next()
     }
 
-    pub fn put_path(&mut self, at: (Name, String), path: Option<LookedBack>) -> Undo {
+    pub fn put_path(&mut self, at: (Name, String), path: Option<LookbackPath>) -> Undo {
         let was = self.lookback.put_path(&at, path);
         Undo::Path(at, was)
     }

@@ -11,7 +11,7 @@ use crate::{Error, Result};
 impl Memory {
     /// Changes an instance without the engine's knowledge: `change` gets its row, and the instance is deleted if it
     /// returns `false`. Errors: the instance does not exist, or an index refuses it.
-    pub fn meddle(&self, id: InstanceId, change: impl FnOnce(&mut Row) -> bool) -> Result<()> {
+    pub fn tamper(&self, id: InstanceId, change: impl FnOnce(&mut Row) -> bool) -> Result<()> {
         let mut guard = self.locked();
         let tables = guard.as_mut().ok_or(Error::Closed)?;
         let record = tables.records().get(&id);
@@ -23,7 +23,7 @@ impl Memory {
 
     /// Changes the record of a signal or an update without the engine's knowledge, or deletes it. Errors: the record
     /// does not exist, or an index refuses it.
-    pub fn meddle_with_command(
+    pub fn tamper_with_command(
         &self,
         id: CommandId,
         change: impl FnOnce(&mut Command) -> bool,

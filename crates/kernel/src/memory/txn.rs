@@ -19,9 +19,9 @@ use super::record::{Record, to_pending};
 use super::shapes;
 use super::tables::{Carried, RequestKey};
 use crate::{
-    Changes, ClaimRequest, Cursor, EventPaths, Expiring, Found, GivenUp, Holder, Lapsed, LookUp,
-    Looked, LookedBack, MovedHistory, NewEvent, NewWorker, Partition, PathId, Recall, Result, Span,
-    Surroundings, Term, Touched, Txn, TypeTotal,
+    Changes, ClaimRequest, Cursor, EventLookup, EventPaths, Expiring, Found, FoundEvents, GivenUp,
+    Holder, Lapsed, LookbackPath, MovedHistory, NewEvent, NewWorker, Partition, PathId, Recall,
+    Result, Span, Surroundings, Term, Touched, Txn, TypeTotal,
 };
 
 impl Txn for MemoryTxn<'_> {
@@ -224,7 +224,7 @@ impl Txn for MemoryTxn<'_> {
             first: index
                 .queued
                 .get(key)
-                .and_then(|places| places.first())
+                .and_then(|positions| positions.first())
                 .and_then(|(_, _, id)| self.contender(*id)),
         };
         Ok(keys.iter().map(partition).collect())
@@ -568,15 +568,15 @@ impl Txn for MemoryTxn<'_> {
 
     async fn pending(
         &mut self,
-        looks: &[(InstanceId, InboxNeeds)],
+        needs: &[(InstanceId, InboxNeeds)],
     ) -> Result<Vec<(InstanceId, Pending)>> {
         let commands = self.tables.commands();
         let mut found = Vec::new();
-        for (id, look) in looks {
+        for (id, needs) in needs {
             let wanted = |command: &Command| match command.kind {
-                _ if look.all => true,
-                CommandKind::Update | CommandKind::Cancel => look.updates,
-                CommandKind::Signal => look.names.contains(&command.name),
+                _ if needs.all => true,
+                CommandKind::Update | CommandKind::Cancel => needs.updates,
+                CommandKind::Signal => needs.names.contains(&command.name),
             };
             let pending = commands.pending(*id).filter(|command| wanted(command));
             found.extend(pending.map(|command| (*id, to_pending(command))));
@@ -676,17 +676,17 @@ impl Txn for MemoryTxn<'_> {
 
     async fn look_up(
         &mut self,
-        look: &LookUp<'_>,
+        lookup: &EventLookup<'_>,
         span: Span,
-    ) -> Result<Option<(LookedBack, Looked)>> {
-        Ok(self.look_up_now(look, span))
+    ) -> Result<Option<(LookbackPath, FoundEvents)>> {
+        Ok(self.look_up_now(lookup, span))
     }
 
-    async fn newest_events(&mut self, event_type: &Name, span: Span) -> Result<Looked> {
+    async fn newest_events(&mut self, event_type: &Name, span: Span) -> Result<FoundEvents> {
         Ok(self.newest_now(event_type, span))
     }
 
-    async fn hold_newest_events(&mut self, event_type: &Name, span: Span) -> Result<Looked> {
+    async fn hold_newest_events(&mut self, event_type: &Name, span: Span) -> Result<FoundEvents> {
         Ok(self.newest_now(event_type, span))
     }
 
@@ -845,7 +845,7 @@ impl Txn for MemoryTxn<'_> {
         self.put(record)
     }
 
-    async fn offspring(&mut self, parents: &[InstanceId]) -> Result<Vec<Touched>> {
+    async fn live_children(&mut self, parents: &[InstanceId]) -> Result<Vec<Touched>> {
         let records = self.tables.records().values();
         let children = records.filter(|record| {
             !record.row.status.is_terminal()

@@ -243,15 +243,15 @@ async fn bring_signals<T: Txn>(turn: &mut Turn<'_, T>, claimed: &mut [Claimed]) 
 }
 
 async fn bring_updates<T: Txn>(turn: &mut Turn<'_, T>, claimed: &mut [Claimed]) -> Result<()> {
-    let asked: Vec<InstanceId> = claimed
+    let with_updates: Vec<InstanceId> = claimed
         .iter()
         .filter(|one| one.inbox.updates > 0)
         .map(|one| one.claim.id())
         .collect();
-    if asked.is_empty() {
+    if with_updates.is_empty() {
         return Ok(());
     }
-    let mut inboxes = by_instance(turn.txn.updates(&asked).await?);
+    let mut inboxes = by_instance(turn.txn.updates(&with_updates).await?);
     for one in claimed {
         let woken_by = one.awaited.first().and_then(|first| first.sequence);
         let mut updates = inboxes.remove(&one.claim.id()).unwrap_or_default();

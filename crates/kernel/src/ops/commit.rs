@@ -11,7 +11,8 @@ use abide_core::model::{
 use abide_core::rules::children::{self, Ended};
 use abide_core::rules::claims::{Standing, standing};
 use abide_core::rules::commit::{
-    Facts, InboxNeeds, ahead, apply, awaited_signals, check, check_answers, check_declared, look,
+    Facts, InboxNeeds, ahead, apply, awaited_signals, check, check_answers, check_declared,
+    inbox_needs,
 };
 use abide_core::rules::contract::Terms;
 use abide_core::rules::contradiction;
@@ -87,7 +88,7 @@ pub(crate) async fn commit<T: Txn>(
         ));
     }
     let Follows {
-        births,
+        spawns,
         ends,
         closings,
         continued,
@@ -95,10 +96,10 @@ pub(crate) async fn commit<T: Txn>(
     } = follows;
     // Before runs continue: consumed commands stay with the run that consumed them.
     close(turn, &closings).await?;
-    bear(turn, &mut ledger, births, &tally.holders).await?;
+    spawn_children(turn, &mut ledger, spawns, &tally.holders).await?;
     publish::open(turn, &mut ledger, openings, &types).await?;
     runs::go_on(turn, &mut ledger, continued).await?;
-    tell_parents(turn, &mut ledger, ends).await?;
+    notify_parents(turn, &mut ledger, ends).await?;
     ledger.write_granted(turn, tally.holders).await?;
     for (commit, answer) in commits.iter().zip(&mut answers) {
         // Only now is it known if a parent parked or continued at once.
@@ -166,7 +167,7 @@ struct Tally<'a> {
 /// The consequences of a batch of commits, besides their own rows.
 #[derive(Default)]
 struct Follows<'a> {
-    births: Vec<Birth<'a>>,
+    spawns: Vec<Spawn<'a>>,
     ends: BTreeMap<InstanceId, Vec<Ended>>,
     closings: Vec<Closing>,
     continued: Vec<(InstanceId, &'a Outcome)>,
@@ -175,7 +176,7 @@ struct Follows<'a> {
 
 /// The children to insert for one parent: one list for a spawn, one for each operation of a workflow that starts
 /// children.
-struct Birth<'a> {
+struct Spawn<'a> {
     commit: &'a Commit,
     child_starts: Vec<Vec<NewRow>>,
     /// The commands that stay pending in the parent's inbox, as far as they were read.
@@ -188,18 +189,18 @@ async fn pending<T: Txn>(
     commits: &[Commit],
     ledger: &mut Ledger<'_>,
 ) -> Result<BTreeMap<InstanceId, Vec<Pending>>> {
-    // One look per inbox, even if a batch has a stale commit besides the valid one.
-    let mut looks: BTreeMap<InstanceId, InboxNeeds> = BTreeMap::new();
+    // One read per inbox, even if a batch has a stale commit besides the valid one.
+    let mut needs: BTreeMap<InstanceId, InboxNeeds> = BTreeMap::new();
     for commit in commits {
         let id = commit.claim.id();
         if let Some(account) = ledger.get(id)
-            && let Some(look) = look(&account.row, &commit.outcome)
+            && let Some(needed) = inbox_needs(&account.row, &commit.outcome)
         {
-            looks.entry(id).or_default().join(look);
+            needs.entry(id).or_default().join(needed);
         }
     }
-    let looks: Vec<_> = looks.into_iter().collect();
-    pending_of(turn, &looks).await
+    let needs: Vec<_> = needs.into_iter().collect();
+    pending_of(turn, &needs).await
 }
 
 /// Loads the policies of the instances that failed; reads nothing if none failed.
@@ -250,11 +251,11 @@ pub(super) async fn policies_of<T: Txn>(
 /// Loads the pending commands of these inboxes.
 pub(crate) async fn pending_of<T: Txn>(
     turn: &mut Turn<'_, T>,
-    looks: &[(InstanceId, InboxNeeds)],
+    needs: &[(InstanceId, InboxNeeds)],
 ) -> Result<BTreeMap<InstanceId, Vec<Pending>>> {
     let mut found: BTreeMap<InstanceId, Vec<Pending>> = BTreeMap::new();
-    if !looks.is_empty() {
-        for (id, pending) in turn.txn.pending(looks).await? {
+    if !needs.is_empty() {
+        for (id, pending) in turn.txn.pending(needs).await? {
             found.entry(id).or_default().push(pending);
         }
     }
@@ -369,7 +370,7 @@ fn one<'a, T: Txn>(
         return Committed::Refused(refusal);
     }
     let mut child_starts = Vec::new();
-    for (barrier, starts) in broods_of(commit, &account.row) {
+    for (barrier, starts) in child_starts_of(commit, &account.row) {
         match start::children(starts, around.declared, (account.row.id, barrier), turn) {
             Ok(rows) => child_starts.push(rows),
             Err(refusal) => return Committed::Refused(refusal),
@@ -379,7 +380,7 @@ fn one<'a, T: Txn>(
     let moved = apply(&mut account.row, commit, facts);
     if !child_starts.is_empty() {
         let left = moved.left(facts.pending);
-        follows.births.push(Birth {
+        follows.spawns.push(Spawn {
             commit,
             child_starts,
             left,
@@ -398,7 +399,7 @@ fn one<'a, T: Txn>(
         workflow::attend(&mut account.row, of, newest);
     }
     (account.state, account.result) = (moved.state, moved.result);
-    account.told.extend(moved.told);
+    account.history_events.extend(moved.history_events);
     follows.closings.extend(moved.closings);
     let row = &account.row;
     if row.has_waiters() {
@@ -442,19 +443,19 @@ fn is_kept(row: &Row, claim: &Claim) -> bool {
 
 /// Inserts the children of all parents of the batch in one statement, and parks each parent according to the result. A
 /// child finds a key taken that a row of the batch was granted, although that row is written later.
-async fn bear<T: Txn>(
+async fn spawn_children<T: Txn>(
     turn: &mut Turn<'_, T>,
     ledger: &mut Ledger<'_>,
-    births: Vec<Birth<'_>>,
+    spawns: Vec<Spawn<'_>>,
     holders: &Holders,
 ) -> Result<()> {
     let mut rows = Vec::new();
     let mut taken = Vec::new();
-    let mut families = Vec::with_capacity(births.len());
-    for birth in births {
-        let counts: Vec<usize> = birth.child_starts.iter().map(Vec::len).collect();
-        families.push((birth.commit, counts, birth.left));
-        for row in birth.child_starts.into_iter().flatten() {
+    let mut families = Vec::with_capacity(spawns.len());
+    for spawn in spawns {
+        let counts: Vec<usize> = spawn.child_starts.iter().map(Vec::len).collect();
+        families.push((spawn.commit, counts, spawn.left));
+        for row in spawn.child_starts.into_iter().flatten() {
             taken.push(holders.granted_instead_of(&row));
             if taken.last() == Some(&None) {
                 rows.push(row);
@@ -468,23 +469,25 @@ async fn bear<T: Txn>(
     });
     let count_of = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
     for (commit, counts, left) in families {
-        let of_brood = |count: &usize| {
-            let brood = started.by_ref().take(*count);
-            count_of(brood.filter(|one| matches!(one, Started::New(_))).count())
+        let count_new = |count: &usize| {
+            let group = started.by_ref().take(*count);
+            count_of(group.filter(|one| matches!(one, Started::New(_))).count())
         };
-        let inserted: Vec<u32> = counts.iter().map(of_brood).collect();
+        let inserted: Vec<u32> = counts.iter().map(count_new).collect();
         let Some(account) = ledger.get(commit.claim.id()) else {
             continue;
         };
-        let told = match commit.outcome.last() {
-            Outcome::Workflow(of) => workflow::born(&mut account.row, of, &inserted, turn.now),
+        let events = match commit.outcome.last() {
+            Outcome::Workflow(of) => {
+                workflow::count_children(&mut account.row, of, &inserted, turn.now)
+            }
             Outcome::Spawn {
                 join, timeout_ms, ..
             } => {
                 let inserted = inserted.iter().sum();
-                let asked = count_of(counts.iter().sum());
+                let requested = count_of(counts.iter().sum());
                 let deadline = timeout_ms.map(|ms| turn.now + std::time::Duration::from_millis(ms));
-                let duplicates = asked.saturating_sub(inserted);
+                let duplicates = requested.saturating_sub(inserted);
                 children::park(
                     &mut account.row,
                     (inserted, duplicates),
@@ -498,14 +501,15 @@ async fn bear<T: Txn>(
         };
         // If a workflow starts children in its last turn, its end comes after them in the history.
         let ends = account.row.status.is_terminal() && account.row.status != Status::Continued;
-        let at = account.told.len() - usize::from(ends && !account.told.is_empty());
-        account.told.splice(at..at, told);
+        let at =
+            account.history_events.len() - usize::from(ends && !account.history_events.is_empty());
+        account.history_events.splice(at..at, events);
     }
     Ok(())
 }
 
 /// Folds the ends of siblings into one change of their parent (rule 10.2).
-pub(crate) async fn tell_parents<T: Txn>(
+pub(crate) async fn notify_parents<T: Txn>(
     turn: &mut Turn<'_, T>,
     ledger: &mut Ledger<'_>,
     ends: BTreeMap<InstanceId, Vec<Ended>>,
@@ -520,8 +524,8 @@ pub(crate) async fn tell_parents<T: Txn>(
     lock_parents(turn, ledger, &missing).await?;
     for (parent, ended) in ends {
         if let Some(account) = ledger.get(parent) {
-            let told = children::ended(&mut account.row, &ended, turn.now);
-            account.told.extend(told);
+            let events = children::ended(&mut account.row, &ended, turn.now);
+            account.history_events.extend(events);
         }
     }
     Ok(())
@@ -565,17 +569,17 @@ async fn waiting_by_queue<T: Txn>(
 }
 
 /// Returns the children that a commit starts, by their barrier.
-fn broods_of<'a>(commit: &'a Commit, row: &Row) -> Vec<(BarrierNumber, &'a [Start])> {
+fn child_starts_of<'a>(commit: &'a Commit, row: &Row) -> Vec<(BarrierNumber, &'a [Start])> {
     match commit.outcome.last() {
         Outcome::Spawn { children, .. } => vec![(children::next_barrier(row), children.as_slice())],
         // A turn that blocks does nothing else.
         Outcome::Workflow(turn) if matches!(turn.then, Then::Block(_)) => Vec::new(),
         Outcome::Workflow(turn) => {
             let child_starts = turn.children.iter();
-            let of = |brood: &'a ChildStarts| {
+            let of = |spawn: &'a ChildStarts| {
                 (
-                    ChildStarts::barrier(brood.operation),
-                    brood.starts.as_slice(),
+                    ChildStarts::barrier(spawn.operation),
+                    spawn.starts.as_slice(),
                 )
             };
             child_starts.map(of).collect()
@@ -591,7 +595,7 @@ pub(super) fn spawned(commit: &Commit) -> Vec<&Start> {
         Outcome::Workflow(turn) => turn
             .children
             .iter()
-            .flat_map(|brood| &brood.starts)
+            .flat_map(|spawn| &spawn.starts)
             .collect(),
         _ => Vec::new(),
     }
@@ -626,7 +630,7 @@ fn opening<'a>(row: &Row, outcome: &'a Outcome) -> Option<Opening<'a>> {
             let wait_id = row.awaits.as_ref().and_then(|awaits| awaits.id.clone())?;
             let waits = (0_u32..).zip(&wait.events);
             waits
-                .map(|(place, event)| (place, wait_id.clone(), event))
+                .map(|(position, event)| (position, wait_id.clone(), event))
                 .collect()
         }
         _ => return None,

@@ -279,7 +279,13 @@ impl Post<'_> {
         }
         // Line 10.
         let meant = meant(row, &command).cloned();
-        take_in(&mut command, row, None, &mut account.told, turn.now);
+        take_in(
+            &mut command,
+            row,
+            None,
+            &mut account.history_events,
+            turn.now,
+        );
         if let Some(dedup) = command.dedup_key.clone() {
             self.accepted
                 .insert((chain, command.kind, dedup), command.clone());
@@ -403,7 +409,7 @@ pub(crate) fn take_in(
     command: &mut Command,
     row: &mut Row,
     matched: Option<&WaitId>,
-    told: &mut Vec<abide_core::model::HistoryEvent>,
+    history_events: &mut Vec<abide_core::model::HistoryEvent>,
     now: abide_core::model::Timestamp,
 ) {
     let sender = Sender {
@@ -425,7 +431,7 @@ pub(crate) fn take_in(
     command.sequence = Some(received.sequence);
     command.command_sequence = Some(received.command_sequence);
     command.wait_id = received.wait_id;
-    told.push(received.told);
+    history_events.push(received.history_event);
 }
 
 /// Creates the record of a signal or update before its decision.

@@ -30,7 +30,7 @@ pub(super) async fn hand_again<T: Txn>(
         return Ok(());
     };
     let again = handed_again(&mut account.row, failed, signals, turn.now);
-    account.told.extend(again.told);
+    account.history_events.extend(again.history_event);
     if again.copies.is_empty() {
         return Ok(());
     }

@@ -10,7 +10,7 @@ use abide_core::rules::commit::InboxNeeds;
 use abide_core::rules::inbox::Closed;
 use abide_core::rules::keys::{Concerns, Fate, fail, fate, give_up, held, held_on};
 
-use super::commit::{close, pending_of, tell_parents};
+use super::commit::{close, notify_parents, pending_of};
 use crate::ledger::{Account, Ledger};
 use crate::run::Turn;
 use crate::{Result, Txn};
@@ -183,12 +183,12 @@ pub(crate) fn refusal(key: &AnyKey, holder: InstanceId) -> Refusal {
 
 fn give_all_up(account: &mut Account<'_>, keys: Vec<(AnyKey, InstanceId)>) {
     for (key, holder) in keys {
-        let told = give_up(&mut account.row, key, holder);
+        let event = give_up(&mut account.row, key, holder);
         // The end of a run is its last history event.
-        let ended = account.row.status.is_terminal() && !account.told.is_empty();
+        let ended = account.row.status.is_terminal() && !account.history_events.is_empty();
         account
-            .told
-            .insert(account.told.len() - usize::from(ended), told);
+            .history_events
+            .insert(account.history_events.len() - usize::from(ended), event);
     }
 }
 
@@ -213,12 +213,12 @@ pub(crate) async fn end_all<T: Txn, W>(
         return Ok(());
     }
     let ids = ending.iter().map(|(id, _)| *id);
-    let looks = ids.filter(|id| {
+    let needs = ids.filter(|id| {
         let inbox = ledger.get(*id).map(|account| account.row.inbox);
         inbox.is_some_and(|inbox| inbox.signals + inbox.updates > 0)
     });
-    let looks: Vec<_> = looks.map(|id| (id, InboxNeeds::at_all())).collect();
-    let pending = pending_of(turn, &looks).await?;
+    let needs: Vec<_> = needs.map(|id| (id, InboxNeeds::at_all())).collect();
+    let pending = pending_of(turn, &needs).await?;
     let mut closings: Vec<Closing> = Vec::new();
     let mut ends: BTreeMap<InstanceId, Vec<Ended>> = BTreeMap::new();
     for (id, why) in ending {
@@ -232,7 +232,7 @@ pub(crate) async fn end_all<T: Txn, W>(
         };
         let closed = end(&mut account.row, &why, around);
         account.result = None;
-        account.told.extend(closed.told);
+        account.history_events.extend(closed.history_events);
         closings.extend(closed.closings);
         if let Some(parent) = account.row.parent {
             ends.entry(parent).or_default().push(Ended {
@@ -243,5 +243,5 @@ pub(crate) async fn end_all<T: Txn, W>(
         }
     }
     close(turn, &closings).await?;
-    tell_parents(turn, ledger, ends).await
+    notify_parents(turn, ledger, ends).await
 }

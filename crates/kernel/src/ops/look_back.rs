@@ -11,7 +11,7 @@ use abide_core::rules::event::{Payload, index_of};
 
 use super::publish::Opening;
 use crate::run::Turn;
-use crate::{LookUp, Looked, NewEvent, PathId, Result, Span, Term, Txn};
+use crate::{EventLookup, FoundEvents, NewEvent, PathId, Result, Span, Term, Txn};
 
 /// The maximum number of events that one statement reads.
 const PAGE: usize = 500;
@@ -62,14 +62,14 @@ async fn newest_match<T: Txn>(
     if path.is_empty() {
         return among_newest(turn, wait, window).await;
     }
-    let look = LookUp {
+    let lookup = EventLookup {
         event_type: &wait.event_type,
         path: &path,
         values: &values,
     };
     let mut used = false;
     // A sweep may forget the path between two pages. Then it counts as a path on which no wait has looked back.
-    while let Some((found, page)) = turn.txn.look_up(&look, window.span()).await? {
+    while let Some((found, page)) = turn.txn.look_up(&lookup, window.span()).await? {
         if !used && found.used_at + USED_FOR <= turn.now {
             turn.txn.use_path(found.id, turn.now).await?;
             used = true;
@@ -146,7 +146,7 @@ async fn while_indexing<T: Txn>(
     }
 }
 
-fn first_match(page: Looked, wait: &EventWait) -> Option<Event> {
+fn first_match(page: FoundEvents, wait: &EventWait) -> Option<Event> {
     let matches = |event: &Event| Payload::of(&event.payload).satisfies(&wait.conditions);
     page.events.into_iter().find(matches)
 }
@@ -182,7 +182,7 @@ impl Window {
     }
 
     /// Moves past a page. Returns `true` if more may be read.
-    fn pass(&mut self, page: &Looked) -> bool {
+    fn pass(&mut self, page: &FoundEvents) -> bool {
         let Some(last) = page.last else {
             return false;
         };

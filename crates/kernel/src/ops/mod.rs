@@ -57,7 +57,7 @@ pub(crate) fn partitions_of(op: &Op) -> Vec<&Key> {
             .iter()
             .filter_map(|delivery| delivery.start.as_ref()?.partition_key.as_ref())
             .collect(),
-        // A claim that is extended does not change its place in its partition.
+        // A claim that is extended does not change its position in its partition.
         Op::GiveBack(claims) => claims.iter().filter_map(Claim::partition).collect(),
         _ => Vec::new(),
     }

@@ -14,7 +14,7 @@ use abide_core::rules::liveness::{Problem, problem};
 use abide_core::rules::operate as rules;
 use abide_core::rules::start::successor;
 
-use super::commit::{close, lock_parents, pending_of, tell_parents};
+use super::commit::{close, lock_parents, notify_parents, pending_of};
 use super::deliver::deliver;
 use super::examine::around;
 use super::handing::hand_again;
@@ -51,11 +51,11 @@ async fn cancel_one<T: Txn>(turn: &mut Turn<'_, T>, cancel: &Cancel) -> Result<O
     if row.status.is_terminal() {
         return Ok(Operated::NotActive(row.status));
     }
-    let mut doomed = vec![root];
+    let mut targets = vec![root];
     if cancel.children == Children::Cascade {
-        doomed.extend(descendants(turn, &mut ledger, root).await?);
+        targets.extend(descendants(turn, &mut ledger, root).await?);
     }
-    let looks: Vec<_> = doomed
+    let needs: Vec<_> = targets
         .iter()
         .filter(|id| {
             ledger
@@ -64,12 +64,12 @@ async fn cancel_one<T: Txn>(turn: &mut Turn<'_, T>, cancel: &Cancel) -> Result<O
         })
         .map(|id| (*id, InboxNeeds::at_all()))
         .collect();
-    let pending = pending_of(turn, &looks).await?;
+    let pending = pending_of(turn, &needs).await?;
     let mut closings: Vec<Closing> = Vec::new();
     let mut ends: BTreeMap<InstanceId, Vec<Ended>> = BTreeMap::new();
     let mut count = 0;
-    let mut asked = Vec::new();
-    for id in doomed {
+    let mut by_code = Vec::new();
+    for id in targets {
         let Some(account) = ledger.get(id) else {
             continue;
         };
@@ -77,8 +77,8 @@ async fn cancel_one<T: Txn>(turn: &mut Turn<'_, T>, cancel: &Cancel) -> Result<O
             continue;
         }
         count += usize::from(id != root);
-        if !cancel.force && rules::asks_code(&account.row) {
-            asked.push(id);
+        if !cancel.force && rules::code_handles_cancel(&account.row) {
+            by_code.push(id);
             continue;
         }
         let left = pending.get(&id).map_or(&[][..], Vec::as_slice);
@@ -90,7 +90,7 @@ async fn cancel_one<T: Txn>(turn: &mut Turn<'_, T>, cancel: &Cancel) -> Result<O
             turn.now,
         );
         closings.extend(closed.closings);
-        account.told.extend(closed.told);
+        account.history_events.extend(closed.history_events);
         if let Some(parent) = account.row.parent {
             ends.entry(parent).or_default().push(Ended {
                 child: id,
@@ -99,16 +99,16 @@ async fn cancel_one<T: Txn>(turn: &mut Turn<'_, T>, cancel: &Cancel) -> Result<O
             });
         }
     }
-    tell_parents(turn, &mut ledger, ends).await?;
+    notify_parents(turn, &mut ledger, ends).await?;
     close(turn, &closings).await?;
     ledger.write(turn).await?;
-    let asks_root = asked.contains(&root);
+    let root_by_code = by_code.contains(&root);
     // Each gets one such command, however often it is cancelled.
-    let requests: Vec<NewCommand> = asked.into_iter().map(|id| request(cancel, id)).collect();
+    let requests: Vec<NewCommand> = by_code.into_iter().map(|id| request(cancel, id)).collect();
     if !requests.is_empty() {
         deliver(turn, &requests).await?;
     }
-    Ok(match asks_root {
+    Ok(match root_by_code {
         true => Operated::Cancelling {
             id: root,
             children: count,
@@ -144,7 +144,7 @@ async fn descendants<T: Txn>(
     let mut seen = BTreeSet::from([root]);
     let mut parents = vec![root];
     while !parents.is_empty() {
-        let mut found = turn.txn.offspring(&parents).await?;
+        let mut found = turn.txn.live_children(&parents).await?;
         found.retain(|child| seen.insert(child.id));
         let partitions = found
             .iter()
@@ -241,7 +241,7 @@ async fn restart_one<T: Txn>(
     if let Some(account) = ledger.get(id) {
         account.supersede();
         account
-            .told
+            .history_events
             .push(HistoryEvent::Continued { run_id, run_number });
     }
     let step = step.unwrap_or(&row.step);
@@ -333,7 +333,7 @@ async fn repair_one<T: Txn>(turn: &mut Turn<'_, T>, target: &Target) -> Result<O
         {
             // A worker that may be gone has released it: every build may try again.
             account.row.unfit.clear();
-            account.told.push(HistoryEvent::Repaired {
+            account.history_events.push(HistoryEvent::Repaired {
                 problem: "a build could not run its step".to_owned(),
             });
             ledger.write(turn).await?;
@@ -344,8 +344,8 @@ async fn repair_one<T: Txn>(turn: &mut Turn<'_, T>, target: &Target) -> Result<O
     let pending = pending_of(turn, &[(id, InboxNeeds::at_all())]).await?;
     let pending = pending.get(&id).map_or(&[][..], Vec::as_slice);
     if let Some(account) = ledger.get(id) {
-        let told = rules::repair(&mut account.row, &found, pending, turn.now);
-        account.told.push(told);
+        let event = rules::repair(&mut account.row, &found, pending, turn.now);
+        account.history_events.push(event);
     }
     if found == Problem::NoFront {
         turn.partitions.extend(row.partition_key.clone());
@@ -394,7 +394,7 @@ async fn release<T: Txn>(
             && unblock(&mut account.row, by, turn.now)
         {
             count += 1;
-            account.told.push(HistoryEvent::Repaired {
+            account.history_events.push(HistoryEvent::Repaired {
                 problem: why.to_owned(),
             });
         }

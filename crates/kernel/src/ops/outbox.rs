@@ -8,7 +8,7 @@ use abide_core::model::{
 };
 use futures_util::future::BoxFuture;
 
-use crate::outbox::{Asked, OutboxEntry, OutboxProblem};
+use crate::outbox::{OutboxAction, OutboxEntry, OutboxProblem};
 use crate::run::Turn;
 use crate::{Answer, Error, Op, Result, Txn};
 
@@ -39,9 +39,9 @@ impl Held {
 impl OutboxEntry {
     /// Returns the operation to carry out, if there is one.
     pub(crate) fn op(&self) -> Option<&Op> {
-        match &self.asked {
-            Asked::Run(op) => Some(op),
-            Asked::Refuse(_) => None,
+        match &self.action {
+            OutboxAction::Run(op) => Some(op),
+            OutboxAction::Refuse(_) => None,
         }
     }
 }
@@ -89,9 +89,9 @@ pub(crate) fn take<'t, T: Txn>(
         turn.bench.all_or_nothing = true;
         for entry in entries.iter().filter(|entry| left.remove(&entry.id)) {
             rows.push(entry.id);
-            match &entry.asked {
-                Asked::Refuse(problem) => refused.push((entry.id, problem.clone())),
-                Asked::Run(op) => {
+            match &entry.action {
+                OutboxAction::Refuse(problem) => refused.push((entry.id, problem.clone())),
+                OutboxAction::Run(op) => {
                     if run.first().is_some_and(|(_, first)| !is_alike(first, op)) {
                         carry_out(turn, &mut run, &mut refused).await?;
                     }

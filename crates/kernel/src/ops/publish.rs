@@ -69,7 +69,7 @@ pub(crate) async fn publish<T: Txn>(
             .filter_map(|at| New::of(*at, &events, &stored))
             .collect();
         index(turn, &new, &paths).await?;
-        tell(turn, &new, &paths, &mut answers).await?;
+        notify_waiters(turn, &new, &paths, &mut answers).await?;
         let awaited: BTreeSet<&Name> = paths.waiters.iter().map(|(of, _)| of).collect();
         for (event, answer) in events.iter().zip(&mut answers) {
             answer.unmatched =
@@ -107,7 +107,7 @@ async fn store<T: Txn>(
                 .store_events(slice::from_ref(event), turn.now)
                 .await?;
             let again = again.into_iter().next();
-            *stored = again.ok_or_else(|| Error::Broken("an event has no place".into()))?;
+            *stored = again.ok_or_else(|| Error::Broken("an event has no sequence".into()))?;
         }
     }
     Ok(stored)
@@ -152,13 +152,13 @@ async fn paths_of<T: Txn>(
 
 /// Writes the values of new events at the paths on which waits look back (rule 14.6).
 async fn index<T: Txn>(turn: &mut Turn<'_, T>, new: &[New<'_>], paths: &EventPaths) -> Result<()> {
-    if paths.looked_back.is_empty() {
+    if paths.lookback.is_empty() {
         return Ok(());
     }
     for part in new.chunks(INDEXED) {
         let mut terms = Vec::new();
         for one in part {
-            let of_type = paths.looked_back.iter();
+            let of_type = paths.lookback.iter();
             for (_, path, id) in of_type.filter(|(of, ..)| *of == one.event.event_type) {
                 terms.extend(one.payload.index_value(path).map(|value| Term {
                     path: *id,
@@ -174,7 +174,7 @@ async fn index<T: Txn>(turn: &mut Turn<'_, T>, new: &[New<'_>], paths: &EventPat
 }
 
 /// Delivers new events to the instances that wait for them.
-async fn tell<T: Txn>(
+async fn notify_waiters<T: Txn>(
     turn: &mut Turn<'_, T>,
     new: &[New<'_>],
     paths: &EventPaths,
@@ -209,17 +209,17 @@ async fn tell<T: Txn>(
         if !account.row.has_waiters() || !awaits.is_some_and(|awaits| awaits.takes(&name)) {
             continue;
         }
-        let mut command = letter(event, waiter.instance, id, turn.now);
+        let mut command = command_of(event, waiter.instance, id, turn.now);
         let matched = Some(&waiter.wait_id);
-        let (row, told) = (&mut account.row, &mut account.told);
-        take_in(&mut command, row, matched, told, turn.now);
+        let (row, events) = (&mut account.row, &mut account.history_events);
+        take_in(&mut command, row, matched, events, turn.now);
         records.push(command);
         if let Some(answer) = answers.get_mut(one.at) {
             answer.matched += 1;
         }
     }
     // Before the rows: an instance that cannot be woken ends, and closes its inbox (rule 2.8).
-    post(turn, records).await?;
+    insert_records(turn, records).await?;
     ledger.write(turn).await
 }
 
@@ -246,9 +246,9 @@ async fn candidates<'n, 'e, T: Txn>(
     if probes.is_empty() {
         return Ok(Vec::new());
     }
-    let asked: Vec<_> = probes.keys().cloned().collect();
+    let keys: Vec<_> = probes.keys().cloned().collect();
     let mut found = Vec::new();
-    for waiter in turn.txn.waiters(&asked).await? {
+    for waiter in turn.txn.waiters(&keys).await? {
         let probe = (
             waiter.event_type.clone(),
             waiter.path.clone(),
@@ -269,7 +269,7 @@ async fn candidates<'n, 'e, T: Txn>(
 }
 
 /// Creates the command that puts an event into an inbox.
-fn letter(event: &NewEvent, instance: InstanceId, id: CommandId, now: Timestamp) -> Command {
+fn command_of(event: &NewEvent, instance: InstanceId, id: CommandId, now: Timestamp) -> Command {
     let arguments: Arguments = vec![event.payload.clone()].into();
     let delivery = NewCommand {
         source: Some(event.event_id.to_string()),
@@ -282,7 +282,7 @@ fn letter(event: &NewEvent, instance: InstanceId, id: CommandId, now: Timestamp)
     }
 }
 
-async fn post<T: Txn>(turn: &mut Turn<'_, T>, mut records: Vec<Command>) -> Result<()> {
+async fn insert_records<T: Txn>(turn: &mut Turn<'_, T>, mut records: Vec<Command>) -> Result<()> {
     if records.is_empty() {
         return Ok(());
     }
@@ -338,31 +338,31 @@ pub(crate) async fn open<'a, T: Txn>(
             continue;
         }
         if let (Some((event, wait_id)), Some(id)) = (found, id) {
-            let mut command = letter(&event, opening.instance, id, turn.now);
-            let (row, told) = (&mut account.row, &mut account.told);
-            take_in(&mut command, row, Some(&wait_id), told, turn.now);
+            let mut command = command_of(&event, opening.instance, id, turn.now);
+            let (row, events) = (&mut account.row, &mut account.history_events);
+            take_in(&mut command, row, Some(&wait_id), events, turn.now);
             records.push(command);
             continue;
         }
         // From here on the waiter covers the operation: the next matching event ends the wait.
         for one in &mut account.row.attended {
             let mut waits = opening.waits.iter();
-            if let Some((_, _, wait)) = waits.find(|(place, ..)| *place == one.operation) {
+            if let Some((_, _, wait)) = waits.find(|(position, ..)| *position == one.operation) {
                 one.sequence = newest(&wait.event_type);
             }
         }
         let row = &account.row;
         let deadline = row.aside.map_or(row.due_at, |aside| aside.due_at);
-        // A workflow that waits for the same as before keeps its place in the order.
+        // A workflow that waits for the same as before keeps its position in the order.
         let since = row.awaits.as_ref().map_or(turn.now, |awaits| awaits.since);
         let mut waiters = Vec::new();
-        for (place, wait_id, wait) in opening.waits {
+        for (position, wait_id, wait) in opening.waits {
             let (path, values) = index_of(wait);
             waiters.extend(values.into_iter().map(|value| Waiter {
                 instance: row.id,
                 partition: row.partition_key.clone(),
                 wait_id: wait_id.clone(),
-                place,
+                place: position,
                 event_type: wait.event_type.clone(),
                 path: path.clone(),
                 value,
@@ -373,7 +373,7 @@ pub(crate) async fn open<'a, T: Txn>(
         }
         account.opens = Some(waiters);
     }
-    post(turn, records).await
+    insert_records(turn, records).await
 }
 
 /// Returns the first event that was published while a waiting workflow had no waiter, and the wait's id. Something else
@@ -384,8 +384,8 @@ async fn look_on<T: Txn>(
     newest: impl Fn(&Name) -> EventSequence,
 ) -> Result<Option<(NewEvent, WaitId)>> {
     let mut first: Option<(Event, WaitId)> = None;
-    for (place, wait_id, wait) in &opening.waits {
-        let attended = attended(&opening.attended, *place);
+    for (position, wait_id, wait) in &opening.waits {
+        let attended = attended(&opening.attended, *position);
         let Some(above) = attended.filter(|above| *above < newest(&wait.event_type)) else {
             continue;
         };

@@ -56,7 +56,7 @@ pub(crate) async fn go_on<T: Txn>(
             (account.row.inbox.signals, account.row.inbox.updates) = (0, 0);
             account.row.inbox.settle_bytes();
             account.supersede();
-            account.told.push(HistoryEvent::Continued {
+            account.history_events.push(HistoryEvent::Continued {
                 run_id,
                 run_number: row.run.number,
             });

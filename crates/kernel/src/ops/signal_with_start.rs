@@ -29,7 +29,7 @@ pub(crate) async fn begin<T: Txn>(
 ) -> Result<Begun> {
     let started = BTreeSet::new();
     let mut begun = Begun { started, answers };
-    let mut asked: Vec<(usize, &NewCommand, &Start, &Key)> = Vec::new();
+    let mut starting: Vec<(usize, &NewCommand, &Start, &Key)> = Vec::new();
     for (at, delivery) in deliveries.iter().enumerate() {
         let Some(start) = delivery.start.as_deref() else {
             continue;
@@ -38,22 +38,23 @@ pub(crate) async fn begin<T: Txn>(
             continue;
         }
         match &start.key {
-            Some(key) => asked.push((at, delivery, start, key)),
+            Some(key) => starting.push((at, delivery, start, key)),
             None => {
                 let problem = "a signal with a start needs a key".into();
                 begun.answers.insert(at, Err(Refusal::BadStart { problem }));
             }
         }
     }
-    if asked.is_empty() {
+    if starting.is_empty() {
         return Ok(begun);
     }
-    let vacant = vacant(turn, asked.iter().map(|(_, _, _, key)| *key)).await?;
-    asked.retain(|(_, _, _, key)| vacant.contains(*key));
-    let declared = start::declarations(turn, asked.iter().map(|(_, _, start, _)| *start)).await?;
+    let vacant = vacant(turn, starting.iter().map(|(_, _, _, key)| *key)).await?;
+    starting.retain(|(_, _, _, key)| vacant.contains(*key));
+    let declared =
+        start::declarations(turn, starting.iter().map(|(_, _, start, _)| *start)).await?;
 
     let mut rows: Vec<(usize, &NewCommand, NewRow)> = Vec::new();
-    for (at, delivery, start, _) in &asked {
+    for (at, delivery, start, _) in &starting {
         match rules::start::row(start, &declared, None, turn.limits, turn.now) {
             Ok(row) => rows.push((*at, delivery, row)),
             Err(refused) => drop(begun.answers.insert(*at, Err(refused))),
@@ -107,9 +108,9 @@ async fn start_first<T: Txn>(
         let mut keys = BTreeSet::new();
         let first = |(_, row): &mut (usize, NewRow)| keys.insert(row.key.clone());
         let chosen: Vec<(usize, NewRow)> = fitting.extract_if(.., first).collect();
-        let (places, rows): (Vec<usize>, Vec<NewRow>) = chosen.into_iter().unzip();
+        let (positions, rows): (Vec<usize>, Vec<NewRow>) = chosen.into_iter().unzip();
         let started = start::insert(turn, &rows).await?;
-        for ((at, row), started) in places.into_iter().zip(rows).zip(started) {
+        for ((at, row), started) in positions.into_iter().zip(rows).zip(started) {
             match started {
                 Started::New(_) => {
                     begun.started.insert(at);

@@ -273,13 +273,19 @@ async fn hand_over<T: Txn>(
     started: &[Started],
     held: Vec<Command>,
 ) -> Result<()> {
-    let mut born: BTreeMap<&Key, InstanceId> = BTreeMap::new();
+    let mut new_ids: BTreeMap<&Key, InstanceId> = BTreeMap::new();
     for (row, started) in rows.iter().zip(started) {
         if let (Some(key), Started::New(id)) = (&row.key, started) {
-            born.insert(key, *id);
+            new_ids.insert(key, *id);
         }
     }
-    let taken = |command: &Command| command.key.as_ref().and_then(|key| born.get(key)).copied();
+    let taken = |command: &Command| {
+        command
+            .key
+            .as_ref()
+            .and_then(|key| new_ids.get(key))
+            .copied()
+    };
     let ids: BTreeSet<InstanceId> = held.iter().filter_map(taken).collect();
     let mut ledger = Ledger::load(turn.txn, ids.into_iter().collect()).await?;
     let contracts: BTreeSet<ContractId> = rows.iter().filter_map(|row| row.contract).collect();
@@ -326,7 +332,13 @@ async fn hand_over<T: Txn>(
         match fits {
             Ok(arguments) => {
                 command.arguments = arguments;
-                take_in(&mut command, row, None, &mut account.told, turn.now);
+                take_in(
+                    &mut command,
+                    row,
+                    None,
+                    &mut account.history_events,
+                    turn.now,
+                );
             }
             Err(unwanted) => {
                 command.command_sequence = Some(row.inbox.number_command());
@@ -355,19 +367,19 @@ async fn known_to_chains<T: Txn>(
     held: &[Command],
     taken: impl Fn(&Command) -> Option<InstanceId>,
 ) -> Result<BTreeSet<(InstanceId, Name)>> {
-    let mut asked = BTreeSet::new();
+    let mut candidates = BTreeSet::new();
     for command in held {
         if let (Some(dedup), Some(id)) = (&command.dedup_key, taken(command))
             && let Some(first) = ledger.get(id).and_then(|account| account.row.run.first)
         {
-            asked.insert((first, CommandKind::Signal, dedup.clone()));
+            candidates.insert((first, CommandKind::Signal, dedup.clone()));
         }
     }
-    if asked.is_empty() {
+    if candidates.is_empty() {
         return Ok(BTreeSet::new());
     }
-    let asked: Vec<_> = asked.into_iter().collect();
-    let found = turn.txn.deduped(&asked).await?.into_iter();
+    let candidates: Vec<_> = candidates.into_iter().collect();
+    let found = turn.txn.deduped(&candidates).await?.into_iter();
     Ok(found
         .filter_map(|command| Some((command.chain?, command.dedup_key?)))
         .collect())

@@ -98,12 +98,12 @@ async fn family_above<T: Txn>(
     found: &[Expiring],
 ) -> Result<BTreeMap<InstanceId, Kin>> {
     let mut family = BTreeMap::new();
-    let mut asked: BTreeSet<InstanceId> = found.iter().filter_map(|one| one.parent).collect();
-    while !asked.is_empty() {
-        let ids: Vec<InstanceId> = asked.into_iter().collect();
+    let mut parents: BTreeSet<InstanceId> = found.iter().filter_map(|one| one.parent).collect();
+    while !parents.is_empty() {
+        let ids: Vec<InstanceId> = parents.into_iter().collect();
         let kin = turn.txn.kin(&ids).await?;
         family.extend(kin.iter().copied());
-        asked = kin
+        parents = kin
             .iter()
             .filter_map(|(_, kin)| next_up(kin))
             .filter(|id| !family.contains_key(id))

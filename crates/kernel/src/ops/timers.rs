@@ -33,7 +33,7 @@ pub(crate) async fn fire<T: Txn>(turn: &mut Turn<'_, T>, limit: usize) -> Result
             continue;
         };
         if let Some(fired) = timers::fire(&mut account.row, turn.now) {
-            account.told.extend(fired.happening);
+            account.history_events.extend(fired.history_event);
             count += 1;
         }
     }
@@ -43,14 +43,14 @@ pub(crate) async fn fire<T: Txn>(turn: &mut Turn<'_, T>, limit: usize) -> Result
         true => BTreeMap::new(),
         false => policies_of(turn, &ids).await?,
     };
-    for (place, one) in lapsed.iter().enumerate() {
+    for (position, one) in lapsed.iter().enumerate() {
         let Some(account) = ledger.get(one.touched.id) else {
             continue;
         };
-        let case = Case::new(policies.get(&one.touched.id), place);
+        let case = Case::new(policies.get(&one.touched.id), position);
         match timers::lapse(&mut account.row, &one.worker, case, turn.now) {
             Some(Lapse::Reclaimed(back)) => {
-                account.told.push(back.told);
+                account.history_events.push(back.history_event);
                 failing.extend(back.fails.map(|error| (one.touched.id, error)));
             }
             Some(Lapse::PastLimit) => late.extend(claim(&account.row, one.parent.clone())),
@@ -90,11 +90,11 @@ impl Caught<'_> {
 
     /// Locks instances whose lease has expired, with the parents that may have to be notified.
     async fn lapsed<T: Txn>(&mut self, turn: &mut Turn<'_, T>, limit: usize) -> Result<()> {
-        let mut looked_at = 0;
+        let mut examined = 0;
         while self.count() < limit {
             let room = turn.room(limit);
-            let page = turn.txn.lapsed(turn.now, looked_at, room).await?;
-            looked_at += page.len();
+            let page = turn.txn.lapsed(turn.now, examined, room).await?;
+            examined += page.len();
             let is_last = page.len() < room;
             let page = turn.choose(page, |one| one.touched.id, limit);
             let is_last = is_last || page.is_empty();
@@ -126,15 +126,15 @@ impl Caught<'_> {
 
     /// Locks due instances.
     async fn due<T: Txn>(&mut self, turn: &mut Turn<'_, T>, limit: usize) -> Result<()> {
-        let mut looked_at = 0;
+        let mut examined = 0;
         while self.count() < limit {
-            let left = match looked_at {
+            let left = match examined {
                 0 => limit - self.count(),
                 _ => limit,
             };
             let room = turn.room(left);
-            let page = turn.txn.due(turn.now, looked_at, room).await?;
-            looked_at += page.len();
+            let page = turn.txn.due(turn.now, examined, room).await?;
+            examined += page.len();
             let is_last = page.len() < room;
             let page = turn.choose(page, |one| one.id, left);
             let is_last = is_last || page.is_empty();

@@ -74,17 +74,17 @@ pub(crate) async fn renew<T: Txn>(
     workers: &[WorkerId],
     lease: Duration,
 ) -> Result<Answer> {
-    let mut asked: Vec<WorkerId> = workers.to_vec();
-    asked.sort_unstable();
-    asked.dedup();
-    if asked.is_empty() {
-        return Ok(Answer::Renewed { lost: asked });
+    let mut ids: Vec<WorkerId> = workers.to_vec();
+    ids.sort_unstable();
+    ids.dedup();
+    if ids.is_empty() {
+        return Ok(Answer::Renewed { lost: ids });
     }
     let until = turn.now + lease;
-    let renewed = turn.txn.renew(&asked, turn.now, until).await?;
+    let renewed = turn.txn.renew(&ids, turn.now, until).await?;
     let renewed: BTreeSet<WorkerId> = renewed.into_iter().collect();
-    asked.retain(|worker| !renewed.contains(worker));
-    Ok(Answer::Renewed { lost: asked })
+    ids.retain(|worker| !renewed.contains(worker));
+    Ok(Answer::Renewed { lost: ids })
 }
 
 /// Renews the leases of claims and of the workers that hold them (rule 6.4). A worker's lease lasts at least as long as
@@ -150,7 +150,7 @@ pub(crate) async fn reclaim<T: Txn>(turn: &mut Turn<'_, T>, limit: usize) -> Res
                 turn.now,
             )
         {
-            account.told.push(back.told);
+            account.history_events.push(back.history_event);
             failing.extend(back.fails.map(|error| (touched.id, error)));
             count += 1;
         }

@@ -5,11 +5,11 @@ use std::collections::BTreeSet;
 use abide_core::model::{CommandKind, DocumentKind};
 
 use super::Request;
-use crate::{Effects, Op};
+use crate::{Effects, Op, Query};
 
 /// A permission of a caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Right {
+pub enum Permission {
     /// Read data.
     Read,
     /// Send signals and updates, and publish events.
@@ -20,17 +20,17 @@ pub enum Right {
     Operate,
 }
 
-impl Right {
+impl Permission {
     /// Returns the part of the notifications that a caller with only this permission receives. A sender receives the
     /// answers to updates, which it may look up, but not what the workers do. All others may read or process that
     /// anyway.
-    pub fn hears(self, told: &Effects) -> Effects {
+    pub fn visible_effects(self, effects: &Effects) -> Effects {
         match self {
-            Self::Read | Self::Work | Self::Operate => told.clone(),
+            Self::Read | Self::Work | Self::Operate => effects.clone(),
             Self::Send => Effects {
-                answered: told.answered.clone(),
-                ended_elsewhere: told.ended_elsewhere,
-                anything: told.anything,
+                answered: effects.answered.clone(),
+                ended_elsewhere: effects.ended_elsewhere,
+                anything: effects.anything,
                 ..Effects::default()
             },
         }
@@ -39,40 +39,44 @@ impl Right {
 
 impl Request {
     /// Returns all permissions that the request needs.
-    pub fn needs(&self) -> BTreeSet<Right> {
+    pub fn needs(&self) -> BTreeSet<Permission> {
         match self {
             Self::Run(ops) => ops.iter().flat_map(needs).collect(),
             // They are hashes, but must stay private.
-            Self::Documents {
-                kind: DocumentKind::Token | DocumentKind::Secret,
-                ..
-            }
-            | Self::Document {
-                kind: DocumentKind::Token | DocumentKind::Secret,
-                ..
-            } => [Right::Operate].into(),
-            _ => [Right::Read].into(),
+            Self::Read(
+                Query::Documents {
+                    kind: DocumentKind::Token | DocumentKind::Secret,
+                    ..
+                }
+                | Query::Document {
+                    kind: DocumentKind::Token | DocumentKind::Secret,
+                    ..
+                },
+            ) => [Permission::Operate].into(),
+            // Its requests may contain anything.
+            Self::Read(Query::Outbox { .. }) => [Permission::Operate].into(),
+            _ => [Permission::Read].into(),
         }
     }
 }
 
-fn needs(op: &Op) -> BTreeSet<Right> {
+fn needs(op: &Op) -> BTreeSet<Permission> {
     match op {
         Op::Deliver(deliveries) => deliveries
             .iter()
             .map(|delivery| match (&delivery.start, delivery.kind) {
-                (None, CommandKind::Signal | CommandKind::Update) => Right::Send,
-                (Some(_), _) | (None, CommandKind::Cancel) => Right::Operate,
+                (None, CommandKind::Signal | CommandKind::Update) => Permission::Send,
+                (Some(_), _) | (None, CommandKind::Cancel) => Permission::Operate,
             })
-            .chain([Right::Send])
+            .chain([Permission::Send])
             .collect(),
-        Op::Publish(_) => [Right::Send].into(),
+        Op::Publish(_) => [Permission::Send].into(),
         Op::Once(requests) => {
             let ops = requests.iter().flat_map(|one| &*one.ops);
             ops.flat_map(needs).collect()
         }
         // Whatever they contain, because they may contain anything.
-        Op::Outbox(_) => [Right::Operate].into(),
+        Op::Outbox(_) => [Permission::Operate].into(),
         Op::Claim(_)
         | Op::Commit { .. }
         | Op::Extend(_)
@@ -88,7 +92,7 @@ fn needs(op: &Op) -> BTreeSet<Right> {
         | Op::Expire { .. }
         | Op::Reclaim { .. }
         | Op::ReleaseBlocked { .. }
-        | Op::Declare { .. } => [Right::Work].into(),
+        | Op::Declare { .. } => [Permission::Work].into(),
         Op::Start(_)
         | Op::Reserve(_)
         | Op::Cancel(_)
@@ -98,6 +102,6 @@ fn needs(op: &Op) -> BTreeSet<Right> {
         | Op::Sweep(_)
         | Op::Survey(_)
         | Op::Refused { .. }
-        | Op::Keep(_) => [Right::Operate].into(),
+        | Op::Keep(_) => [Permission::Operate].into(),
     }
 }

@@ -4,9 +4,10 @@ use std::mem::discriminant;
 use std::time::Duration;
 
 use abide_core::model::{
-    Answered, Arguments, Cancel, Child, Children, CommandKind, Commit, Committed, Delivered,
-    DocumentKind, Fingerprint, Inbox, Key, Name, NewCommand, Offer, Operated, Outcome, Refusal,
-    Rejection, RequestId, Start, Started, Status, Then, UniqueKey, Verdict, When, WorkflowTurn,
+    Answered, Arguments, Cancel, Child, Children, CommandId, CommandKind, Commit, Committed,
+    Delivered, DocumentKind, Fingerprint, Inbox, InstanceId, Json, Key, Name, NewCommand, Offer,
+    Operated, Outcome, Refusal, Rejection, RequestId, Start, Started, Status, Target, Then,
+    UniqueKey, Verdict, When, WorkflowTurn,
 };
 
 use super::*;
@@ -35,7 +36,7 @@ fn raw(text: &str) -> Json {
 }
 
 #[test]
-fn json_is_kept_letter_by_letter() {
+fn json_is_kept_byte_by_byte() {
     for text in [
         "null",
         "{\"b\": 1,  \"a\":\"\\u0000é\"}",
@@ -224,28 +225,32 @@ fn operations_are_read_as_they_were_written() {
 }
 
 #[test]
-fn what_is_no_request_is_told_with_what_was_expected() {
-    for (text, says) in [
+fn an_invalid_request_is_reported_with_what_was_expected() {
+    for (text, expected) in [
         ("", "EOF"),
-        ("{\"get\":", "EOF"),
+        ("{\"read\":{\"get\":", "EOF"),
         (
-            "{\"gett\":1}",
-            "unknown variant `gett`, expected one of `run`, `get`",
+            "{\"get\":1}",
+            "unknown variant `get`, expected one of `run`, `read`",
+        ),
+        (
+            "{\"read\":{\"gett\":1}}",
+            "unknown variant `gett`, expected one of `get`, `list`",
         ),
         ("{\"run\":[{\"stop\":1}]}", "unknown variant `stop`"),
-        ("{\"inbox\":\"x\"}", "expected i64"),
+        ("{\"read\":{\"inbox\":\"x\"}}", "expected i64"),
         (
-            "{\"list\":{\"filter\":{},\"before\":null,\"limit\":1,\"odd\":1}}",
+            "{\"read\":{\"list\":{\"filter\":{},\"before\":null,\"limit\":1,\"odd\":1}}}",
             "unknown field `odd`",
         ),
-        ("{\"get\":{\"key\":\"42\"}}", "digits only"),
+        ("{\"read\":{\"get\":{\"key\":\"42\"}}}", "digits only"),
         (
             "{\"run\":[{\"start\":[{\"machine\":\"\"}]}]}",
             "it is empty",
         ),
     ] {
         let error = parse(text.as_bytes()).unwrap_err().to_string();
-        assert!(error.contains(says), "{text}: {error}");
+        assert!(error.contains(expected), "{text}: {error}");
     }
 }
 
@@ -269,20 +274,20 @@ async fn errors_keep_their_class() {
         Error::NotSetUp("n".into()),
         Error::Broken("b".into()),
     ] {
-        let (said, class) = (error.to_string(), discriminant(&error));
+        let (message, class) = (error.to_string(), discriminant(&error));
         let (failure, ..) = twice(&Failure::from(error));
         let error = Error::from(failure);
-        assert_eq!((error.to_string(), discriminant(&error)), (said, class));
+        assert_eq!((error.to_string(), discriminant(&error)), (message, class));
     }
 }
 
 #[test]
-fn who_sends_is_for_the_server_to_say() {
+fn the_server_decides_the_source_of_a_command() {
     // rule 7.3
-    let said = || (Some("http:boss".to_owned()), Some("bob".to_owned()));
+    let claimed = || (Some("http:boss".to_owned()), Some("bob".to_owned()));
     let ops = || -> Arc<[Op]> {
         let (mut delivery, (source, claimed_source)) =
-            (NewCommand::signal(InstanceId(1), name("s")), said());
+            (NewCommand::signal(InstanceId(1), name("s")), claimed());
         (delivery.source, delivery.claimed_source) = (source.clone(), claimed_source.clone());
         let cancel = Cancel {
             target: Target::Id(InstanceId(1)),
@@ -307,7 +312,7 @@ fn who_sends_is_for_the_server_to_say() {
             Op::Cancel(each) => (each[0].source.clone(), each[0].claimed_source.clone()),
             other => panic!("{other:?}"),
         });
-        let known = (Some("http:till".to_owned()), said().0);
+        let known = (Some("http:till".to_owned()), claimed().0);
         assert_eq!(senders.collect::<Vec<_>>(), [known.clone(), known]);
     }
 }
@@ -331,52 +336,61 @@ fn a_request_needs_all_that_its_operations_need() {
         ..signal()
     };
     let run = |ops: Vec<Op>| Request::Run(ops.into()).needs();
-    assert_eq!(run(vec![claim]), [Right::Work].into());
-    assert_eq!(run(vec![Op::Deliver(vec![signal()])]), [Right::Send].into());
+    assert_eq!(run(vec![claim]), [Permission::Work].into());
+    assert_eq!(
+        run(vec![Op::Deliver(vec![signal()])]),
+        [Permission::Send].into()
+    );
     assert_eq!(
         run(vec![Op::Deliver(vec![signal()]), Op::Fire { limit: 1 }]),
-        [Right::Send, Right::Work].into()
+        [Permission::Send, Permission::Work].into()
     );
     for strong in [with_start, cancel] {
-        assert!(run(vec![Op::Deliver(vec![signal(), strong])]).contains(&Right::Operate));
+        assert!(run(vec![Op::Deliver(vec![signal(), strong])]).contains(&Permission::Operate));
     }
-    assert!(run(vec![Op::Keep(Vec::new())]).contains(&Right::Operate));
-    assert_eq!(Request::Depths.needs(), [Right::Read].into());
-    let all = |kind| Request::Documents {
+    assert!(run(vec![Op::Keep(Vec::new())]).contains(&Permission::Operate));
+    let read = |query: Query| Request::Read(query).needs();
+    assert_eq!(read(Query::Depths), [Permission::Read].into());
+    let all = |kind| Query::Documents {
         kind,
         after: None,
         limit: 9,
     };
-    assert_eq!(all(DocumentKind::Graph).needs(), [Right::Read].into());
-    assert_eq!(all(DocumentKind::Token).needs(), [Right::Operate].into());
-    let one = |kind| Request::Document {
+    assert_eq!(read(all(DocumentKind::Graph)), [Permission::Read].into());
+    assert_eq!(read(all(DocumentKind::Token)), [Permission::Operate].into());
+    let one = |kind| Query::Document {
         kind,
         name: name("n"),
     };
-    assert_eq!(one(DocumentKind::Graph).needs(), [Right::Read].into());
-    assert_eq!(one(DocumentKind::Token).needs(), [Right::Operate].into());
+    assert_eq!(read(one(DocumentKind::Graph)), [Permission::Read].into());
+    assert_eq!(read(one(DocumentKind::Token)), [Permission::Operate].into());
+    let outbox = Query::Outbox {
+        except: Vec::new(),
+        limit: 1,
+    };
+    assert_eq!(read(outbox), [Permission::Operate].into());
 }
 
 #[test]
-fn who_only_sends_hears_of_answers_and_not_of_what_is_worked_on() {
-    let told = Effects {
+fn a_sender_is_notified_of_answers_and_not_of_work() {
+    let effects = Effects {
         ready: [name("q")].into(),
         ended: vec![InstanceId(1)],
         answered: vec![abide_core::model::CommandId(2)],
         cancelled: vec![InstanceId(3)],
-        mailed: vec![InstanceId(4)],
+        received: vec![InstanceId(4)],
         due: Some(Timestamp::from_micros(5)),
         ..Effects::default()
     };
-    for right in [Right::Read, Right::Work, Right::Operate] {
-        assert_eq!(right.hears(&told), told);
+    for right in [Permission::Read, Permission::Work, Permission::Operate] {
+        assert_eq!(right.visible_effects(&effects), effects);
     }
-    let heard = Right::Send.hears(&told);
+    let heard = Permission::Send.visible_effects(&effects);
     let answered = Effects {
-        answered: told.answered.clone(),
+        answered: effects.answered.clone(),
         ..Effects::default()
     };
     assert_eq!(heard, answered);
     let lost = Effects::anything();
-    assert_eq!(Right::Send.hears(&lost), lost);
+    assert_eq!(Permission::Send.visible_effects(&lost), lost);
 }

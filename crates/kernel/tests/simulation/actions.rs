@@ -1,4 +1,4 @@
-//! What can happen in a simulation, each action rolled by dice.
+//! The actions of a simulation, each chosen at random.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::world::{BATCH_MOST, Heard, Held, Worker, World};
 impl World {
     /// Does one thing.
     pub fn act(&mut self) {
-        match self.dice.below(161) {
+        match self.rng.below(161) {
             0..12 => self.start(),
             12..34 => self.claim(),
             34..60 => self.commit(),
@@ -54,8 +54,8 @@ impl World {
     }
 
     fn start(&mut self) {
-        let starts: Vec<Start> = (0..self.dice.between(1, 4))
-            .map(|_| self.dice.some_start())
+        let starts: Vec<Start> = (0..self.rng.between(1, 4))
+            .map(|_| self.rng.some_start())
             .collect();
         self.send_starts(starts);
     }
@@ -66,28 +66,28 @@ impl World {
             self.register();
         }
         let most = self.workers.len();
-        (most > 0).then(|| self.dice.below(most))
+        (most > 0).then(|| self.rng.below(most))
     }
 
     pub fn claim(&mut self) {
         let Some(at) = self.some_worker() else { return };
         let worker = self.workers[at].id;
-        let limit = self.dice.between(1, 5);
-        let queue = name(QUEUES[self.dice.below(2)]);
+        let limit = self.rng.between(1, 5);
+        let queue = name(QUEUES[self.rng.below(2)]);
         self.tell(format!("{worker} claims up to {limit} from {queue}"));
         let request = ClaimRequest {
             worker,
             queue,
             lanes: lanes(),
             limit,
-            lease: self.dice.some_lease(),
+            lease: self.rng.some_lease(),
         };
         if let Heard::Answers(answers) = self.send([Op::Claim(request)].into()) {
             self.take(at, answers);
         }
     }
 
-    /// Notes what a worker has heard that it holds.
+    /// Notes the claims that a worker has received.
     pub fn take(&mut self, at: usize, answers: Vec<Answer>) {
         for answer in answers {
             let Answer::Claimed(claimed) = answer else {
@@ -112,29 +112,25 @@ impl World {
     }
 
     pub fn let_time_pass(&mut self) {
-        let most = if self.dice.chance(20) {
-            120_000
-        } else {
-            12_000
-        };
-        let time = Duration::from_millis(self.dice.below(most) as u64);
+        let most = if self.rng.chance(20) { 120_000 } else { 12_000 };
+        let time = Duration::from_millis(self.rng.below(most) as u64);
         self.tell(format!("{time:?} pass"));
         self.clock.advance(time);
     }
 
     fn fire(&mut self) {
-        let limit = self.dice.between(1, 5);
+        let limit = self.rng.between(1, 5);
         self.tell(format!("fire up to {limit}"));
         self.send([Op::Fire { limit }].into());
     }
 
     fn reclaim(&mut self) {
-        let limit = self.dice.between(1, 5);
+        let limit = self.rng.between(1, 5);
         self.tell(format!("reclaim up to {limit}"));
         self.send([Op::Reclaim { limit }].into());
     }
 
-    /// A worker says that it lives; when it learns that it does not, it forgets what it held.
+    /// A worker renews its lease; when it learns that it is lost, it forgets what it held.
     fn renew(&mut self) {
         let Some(at) = self.some_worker() else { return };
         let worker = self.workers[at].id;
@@ -155,9 +151,9 @@ impl World {
     fn extend(&mut self) {
         let Some(at) = self.some_worker() else { return };
         let mut named: Vec<usize> = (0..self.workers[at].held.len()).collect();
-        named.retain(|_| self.dice.chance(70));
+        named.retain(|_| self.rng.chance(70));
         let held = &self.workers[at].held;
-        let lease = Duration::from_secs(self.dice.between(1, 20) as u64);
+        let lease = Duration::from_secs(self.rng.between(1, 20) as u64);
         let claims = named.iter().map(|one| Extension {
             claim: held[*one].claim.again(),
             lease,
@@ -186,7 +182,7 @@ impl World {
     }
 
     fn register(&mut self) {
-        let number = self.dice.below(4);
+        let number = self.rng.below(4);
         self.tell(format!("worker w{number} registers"));
         let worker = NewWorker {
             name: name(&format!("w{number}")),
@@ -216,14 +212,14 @@ impl World {
     fn give_back(&mut self) {
         let Some(at) = self.some_worker() else { return };
         let worker = self.workers[at].id;
-        if self.dice.chance(50) {
+        if self.rng.chance(50) {
             self.tell(format!("{worker} gives back what it does not know of"));
             let known: Vec<InstanceId> = self.workers[at]
                 .held
                 .iter()
                 .map(|one| one.claim.id())
                 .collect();
-            let limit = self.dice.between(1, 4);
+            let limit = self.rng.between(1, 4);
             let op = Op::GiveBackExcept {
                 worker,
                 known,
@@ -240,19 +236,19 @@ impl World {
     fn sign_off(&mut self) {
         let Some(at) = self.some_worker() else { return };
         let worker: WorkerId = self.workers[at].id;
-        let limit = self.dice.between(1, 4);
+        let limit = self.rng.between(1, 4);
         self.tell(format!("{worker} signs off"));
         self.send([Op::SignOff { worker, limit }].into());
         self.forget(at);
     }
 
     fn sweep(&mut self) {
-        let before = self.clock.now() - Duration::from_secs(self.dice.below(60) as u64);
+        let before = self.clock.now() - Duration::from_secs(self.rng.below(60) as u64);
         self.tell(format!("sweep what ended before {before}"));
         let request = SweepRequest {
             before,
             after: self.cursor,
-            limit: self.dice.between(1, 5),
+            limit: self.rng.between(1, 5),
         };
         if let Heard::Answers(answers) = self.send([Op::Sweep(request)].into())
             && let [Answer::Swept { next, .. }] = answers.as_slice()
@@ -262,7 +258,7 @@ impl World {
     }
 
     fn declare(&mut self) {
-        let (machine, contract) = self.dice.some_declaration();
+        let (machine, contract) = self.rng.some_declaration();
         self.tell(format!(
             "{} {} is declared",
             machine.machine, machine.version
@@ -297,7 +293,7 @@ impl World {
             after: None,
             limit: 5,
         };
-        let start = self.dice.some_start();
+        let start = self.rng.some_start();
         let ops = [
             Op::Fire { limit: 3 },
             Op::Reclaim { limit: 3 },

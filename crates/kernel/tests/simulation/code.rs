@@ -13,7 +13,7 @@ use abide_kernel::{Answer, Clock, Op};
 use crate::world::{Heard, Held, World};
 
 impl World {
-    /// A turn of a workflow whose worker has looked at the inbox just now.
+    /// A turn of a workflow whose worker has read the inbox just now.
     pub fn some_turn(
         &mut self,
         id: InstanceId,
@@ -37,11 +37,11 @@ impl World {
         self.operations += 1;
         let room = self.has_room();
         let now = self.clock.now();
-        self.dice.some_turn(&knows, self.operations, now, room)
+        self.rng.some_turn(&knows, self.operations, now, room)
     }
 
-    /// Checks that a turn which was acknowledged did all that it says: told of its operations once, took exactly what
-    /// it named, answered what it answered; or, when its code did not fit, nothing (rules 12.2, 12.3 and 12.4).
+    /// Checks that a turn which was acknowledged did all that it contains: recorded its operations once, took exactly
+    /// what it named, answered what it answered; or, when its code did not fit, nothing (rules 12.2, 12.3 and 12.4).
     pub fn check_turn(&self, held: &Held, turn: &WorkflowTurn) {
         let id = held.claim.id();
         let blocks = matches!(turn.then, Then::Block(_));
@@ -50,11 +50,11 @@ impl World {
             let Operation::Opened(wanted) = operation else {
                 continue;
             };
-            let told = history.iter().filter(|entry| match &entry.what {
+            let recorded = history.iter().filter(|entry| match &entry.what {
                 HistoryEvent::OperationOpened(opened) => opened.operation == wanted.operation,
                 _ => false,
             });
-            assert_eq!(told.count(), usize::from(!blocks), "{id}: {wanted:?}");
+            assert_eq!(recorded.count(), usize::from(!blocks), "{id}: {wanted:?}");
         }
         let records = self.records();
         let of_this = |kinds: &[CommandStatus]| -> BTreeSet<CommandId> {
@@ -81,7 +81,7 @@ impl World {
     /// An engine starts, and what it may have code for is tried again.
     pub fn release(&mut self) {
         let before: BTreeSet<InstanceId> = self.blocked();
-        let limit = self.dice.between(1, 4);
+        let limit = self.rng.between(1, 4);
         self.tell(format!(
             "up to {limit} of {} blocked are released",
             before.len()

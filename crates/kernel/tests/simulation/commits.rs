@@ -12,7 +12,7 @@ use crate::world::{Heard, Held, Worker, World};
 impl World {
     pub fn some_commit(&mut self, claim: &Claim) -> Commit {
         let room = self.has_room();
-        let commit = self.dice.some_commit(claim, room);
+        let commit = self.rng.some_commit(claim, room);
         match self.is_workflow(claim.id()) {
             true => Commit {
                 outcome: self.some_turn(claim.id(), Vec::new(), (0, 0)),
@@ -31,9 +31,9 @@ impl World {
             return commit;
         }
         if held.aside || !held.updates.is_empty() {
-            commit.outcome = self.dice.some_answer(&held.updates, commit.outcome);
+            commit.outcome = self.rng.some_answer(&held.updates, commit.outcome);
         }
-        // Who was claimed for updates alone has no step to go on with.
+        // One that was claimed for updates alone has no step to go on with.
         commit.keep &= !held.aside;
         commit
     }
@@ -49,7 +49,7 @@ impl World {
         let mut held = Vec::new();
         while held.len() < 3 && !self.workers[at].held.is_empty() {
             let most = self.workers[at].held.len();
-            held.push(self.workers[at].held.swap_remove(self.dice.below(most)));
+            held.push(self.workers[at].held.swap_remove(self.rng.below(most)));
         }
         for one in &mut held {
             let pending = self.inbox(one.claim.id());
@@ -58,26 +58,26 @@ impl World {
         let mut commits: Vec<Commit> = held.iter().map(|one| self.some_commit_of(one)).collect();
         self.poison_commits(&mut commits);
         let outcomes: Vec<Outcome> = commits.iter().map(|one| one.outcome.clone()).collect();
-        let told: Vec<String> = commits
+        let described: Vec<String> = commits
             .iter()
             .map(|one| format!("{}: {}", one.claim.id(), one.outcome.name()))
             .collect();
         self.tell(format!(
             "{} commits {}",
             self.workers[at].id,
-            told.join(", ")
+            described.join(", ")
         ));
         let mut ops = vec![Op::Commit {
             commits,
             serves: serves(),
         }];
-        if self.dice.chance(30) {
+        if self.rng.chance(30) {
             ops.push(Op::Claim(ClaimRequest {
                 worker: self.workers[at].id,
                 queue: name("default"),
                 lanes: lanes(),
                 limit: 2,
-                lease: self.dice.some_lease(),
+                lease: self.rng.some_lease(),
             }));
         }
         let ops: Arc<[Op]> = ops.into();
@@ -94,7 +94,7 @@ impl World {
                 Heard::Refused => {}
                 Heard::Lost(answers) => unheard = Some(kinds(&answers)),
             }
-            if self.dice.chance(30) {
+            if self.rng.chance(30) {
                 break;
             }
             self.tell("  it is sent again".into());
@@ -105,7 +105,7 @@ impl World {
         }
     }
 
-    /// Hears what became of commits.
+    /// Handles the answers to commits.
     fn hear(
         &mut self,
         at: usize,
@@ -133,7 +133,7 @@ impl World {
                     } else {
                         self.check_consumed(&one, &outcome);
                         if went_on {
-                            self.check_told(id, one.step_seq, one.attempt);
+                            self.check_recorded(id, one.step_seq, one.attempt);
                         }
                     }
                     self.taken.push((one.claim.again(), outcome));
@@ -163,7 +163,7 @@ impl World {
         if most == 0 {
             return;
         }
-        let claim = self.limbo.swap_remove(self.dice.below(most));
+        let claim = self.limbo.swap_remove(self.rng.below(most));
         let commit = self.some_commit(&claim);
         let (id, outcome) = (claim.id(), commit.outcome.clone());
         self.tell(format!("a ghost commits {id}: {}", outcome.name()));
@@ -184,14 +184,14 @@ impl World {
         }
     }
 
-    /// What was taken, or stale, is sent once more: nothing may change.
+    /// Sends once more what was committed, or stale: nothing may change.
     pub fn commit_again(&mut self) {
         if self.taken.is_empty() {
             return;
         }
-        let (claim, outcome) = self.dice.pick(&self.taken);
+        let (claim, outcome) = self.rng.pick(&self.taken);
         let (claim, mut outcome) = (claim.again(), outcome.clone());
-        if self.dice.chance(30) {
+        if self.rng.chance(30) {
             outcome = self.some_commit(&claim).outcome;
         }
         self.tell(format!(
@@ -230,7 +230,7 @@ impl World {
     }
 }
 
-/// Of what kind the answers to commits are: where an instance stands may have changed, but not what became of a commit.
+/// The kinds of the answers to commits: the status of an instance may have changed, but not the result of a commit.
 fn kinds(answers: &[Answer]) -> Vec<&'static str> {
     let kind = |one: &Committed| match one {
         Committed::Moved(_) => "moved",

@@ -10,16 +10,16 @@ use abide_kernel::model::{
 };
 use abide_kernel::{Answer, ClaimRequest, Clock, NewWorker, Op, SweepRequest};
 
-use crate::waits::is_told;
+use crate::waits::needs_history;
 use crate::world::{World, now};
 
-/// How many rounds there are at most until nothing moves: many more than any program needs.
+/// The most rounds until nothing moves: many more than any program needs.
 const ROUNDS: usize = 1000;
-/// How long each of them is: whatever is due or leased at its beginning is over at its end.
+/// The length of each of them: whatever is due or leased at its beginning is over at its end.
 const ROUND: Duration = Duration::from_secs(3600);
 
 impl World {
-    /// Lets everything end that can, looks at what is left, ends that too, and sweeps it all.
+    /// Lets everything end that can, checks what is left, ends that too, and sweeps it all.
     pub fn finish(&mut self) {
         self.tell("the faults stop, and everything is driven to its end".into());
         self.workers.clear();
@@ -77,16 +77,16 @@ impl World {
         panic!("it goes on for ever");
     }
 
-    /// Checks that whatever has not ended waits for what nobody has sent.
+    /// Checks that whatever has not ended waits for what was not sent.
     fn check_left(&self) {
         let (instances, records) = (self.instances(), self.records());
         let mut stuck = Vec::new();
         for one in instances.iter().filter(|one| !one.status.is_terminal()) {
-            let told = match is_told(one) {
+            let history = match needs_history(one) {
                 true => self.history(one.id),
                 false => Vec::new(),
             };
-            stuck.extend(self.waits.stuck(one, &instances, &records, &told));
+            stuck.extend(self.waits.stuck(one, &instances, &records, &history));
         }
         assert!(stuck.is_empty(), "left behind: {}", stuck.join("\n"));
     }
@@ -131,7 +131,7 @@ impl World {
         };
         let commits = claimed.iter().map(|one| ends(one, end_of(one)));
         let each = self.commit_all(commits.collect());
-        // Who may not be where it would go under its key is stopped, which is never refused.
+        // One that may not go on under its key is stopped, which is never refused.
         let mut stops = Vec::new();
         for (one, answer) in claimed.iter().zip(each) {
             match answer {
@@ -160,7 +160,7 @@ impl World {
     }
 }
 
-/// How an instance is ended; one that runs for nothing but updates answers them and goes back to where it was.
+/// The outcome that ends an instance; one that runs for nothing but updates answers them and goes back to where it was.
 fn end_of(claimed: &Claimed) -> Outcome {
     let result = Json::null();
     match claimed.machine.as_str() {

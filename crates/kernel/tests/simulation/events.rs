@@ -9,18 +9,18 @@ use crate::world::{Heard, World};
 
 impl World {
     pub fn some_publishes(&mut self) -> Vec<Publish> {
-        let count = self.dice.between(1, 3);
-        (0..count).map(|_| self.dice.some_publish()).collect()
+        let count = self.rng.between(1, 3);
+        (0..count).map(|_| self.rng.some_publish()).collect()
     }
 
-    /// Publishes events; who hears nothing publishes them again, and those with an id are the same then.
+    /// Publishes events; if the answer is lost, publishes them again, and those with an id are the same then.
     pub fn publish(&mut self) {
         let mut publishes = self.some_publishes();
-        let told: Vec<String> = publishes
+        let described: Vec<String> = publishes
             .iter()
             .map(|one| format!("{} {}", one.event_type, one.payload))
             .collect();
-        self.tell(format!("publish {}", told.join(", ")));
+        self.tell(format!("publish {}", described.join(", ")));
         let before = self.waiters();
         match self.send([Op::Publish(publishes.clone())].into()) {
             Heard::Answers(answers) => {
@@ -43,7 +43,7 @@ impl World {
         }
     }
 
-    /// Checks that the events came to exactly those whose conditions they meet, each of whom is woken by the first
+    /// Checks that the events came to exactly the waiters whose conditions they meet, each of which the first one wakes
     /// (rules 14.1 and 14.5), found without the index.
     fn check_published(&self, publishes: &[Publish], before: &[Waiter], answers: &[Published]) {
         let mut left: Vec<&Waiter> = before.iter().collect();
@@ -62,21 +62,21 @@ impl World {
             assert_eq!(answer.matched as usize, woken.len(), "{publish:?}");
             left.retain(|one| !woken.contains(&one.instance));
             for id in woken {
-                let told = self.history(id);
-                let told = told.iter().any(|entry| match &entry.what {
+                let history = self.history(id);
+                let recorded = history.iter().any(|entry| match &entry.what {
                     HistoryEvent::EventMatched { event_id, .. } => *event_id == answer.event_id,
                     _ => false,
                 });
                 let found = self.instances().into_iter().find(|one| one.id == id);
                 let found = found.unwrap();
-                assert!(told || !found.history, "{id} was not told");
+                assert!(recorded || !found.history, "{id} has no record of it");
                 let runs = matches!(found.status, Status::Runnable | Status::Executing);
                 let fails = self.met_taken_key(id);
                 assert!(runs || fails, "{id} is {}", found.status);
                 failed |= fails;
             }
         }
-        // The parents of those that failed are told, and may wait no more either.
+        // The parents of those that failed are notified, and may wait no more either.
         if !failed {
             let left: Vec<Waiter> = left.into_iter().cloned().collect();
             assert_eq!(left, self.waiters(), "others wait as before");

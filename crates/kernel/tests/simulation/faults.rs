@@ -23,23 +23,23 @@ impl World {
         if most == 0 {
             return self.let_time_pass();
         }
-        let worker = self.paused.swap_remove(self.dice.below(most));
+        let worker = self.paused.swap_remove(self.rng.below(most));
         self.tell(format!("{} goes on", worker.id));
         self.workers.push(worker);
     }
 
     pub fn step_clock_back(&mut self) {
-        let time = Duration::from_millis(self.dice.below(20_000) as u64);
+        let time = Duration::from_millis(self.rng.below(20_000) as u64);
         self.tell(format!("the clock steps back by {time:?}"));
         self.clock.set(self.clock.now() - time);
     }
 
-    /// Starts instances, now and then with one among them that cannot be: the others are not touched by that. Who hears
-    /// nothing sends them again, and those that hold a key are duplicates then (rules 2.2 and 2.3).
+    /// Starts instances, now and then with one among them that cannot be: the others are not touched by that. If the
+    /// answer is lost, sends them again, and those that hold a key are duplicates then (rules 2.2 and 2.3).
     pub fn send_starts(&mut self, mut starts: Vec<Start>) {
-        if self.dice.chance(8) {
-            let poisoned = self.dice.below(starts.len());
-            let poison = self.dice.below(3);
+        if self.rng.chance(8) {
+            let poisoned = self.rng.below(starts.len());
+            let poison = self.rng.below(3);
             match &mut starts[poisoned] {
                 start if poison == 0 => start.state = too_large(),
                 start if poison == 1 => start.version = Some(0),
@@ -72,11 +72,11 @@ impl World {
         }
     }
 
-    /// Makes one of these commits one that is refused; its neighbours are committed all the same, which is looked at when
-    /// the answers are heard.
+    /// Makes one of these commits one that is refused; its neighbours are committed all the same, which is checked when
+    /// the answers arrive.
     pub fn poison_commits(&mut self, commits: &mut [Commit]) {
-        if self.dice.chance(6) {
-            let at = self.dice.below(commits.len());
+        if self.rng.chance(6) {
+            let at = self.rng.below(commits.len());
             if !self.is_workflow(commits[at].claim.id()) {
                 commits[at].outcome = Outcome::Retry {
                     state: too_large(),
@@ -87,13 +87,13 @@ impl World {
     }
 }
 
-/// Whether a start must be refused.
+/// True if a start must be refused.
 fn is_bad(start: &Start) -> bool {
     let gap = |scope: Scope| scope.holds(Status::Executing) && !scope.holds(Status::Runnable);
     start.state.size() > STATE_MOST || start.version == Some(0) || gap(start.scope)
 }
 
-/// Whether an outcome must be refused.
+/// True if an outcome must be refused.
 pub fn is_too_large(outcome: &Outcome) -> bool {
     outcome
         .state()

@@ -3,7 +3,7 @@
 //! partitions, cancels, restarts and sweeps, of machines and of workflows. After every action the invariants are checked.
 //! Then the faults stop, and all that can end must end.
 //!
-//! Each run takes fixed seeds and new ones. `ABIDE_SIM_SEED=17` runs that one and tells what it does,
+//! Each run takes fixed seeds and new ones. `ABIDE_SIM_SEED=17` runs that one and prints what it does,
 //! `ABIDE_SIM_SEEDS=5000` runs so many new ones, `ABIDE_SIM_SECONDS=600` runs new ones for so long.
 #![allow(
     clippy::unwrap_used,
@@ -31,15 +31,15 @@ use std::time::{Duration, Instant};
 
 use world::World;
 
-/// How many seeds run each time.
+/// The number of fixed seeds that run each time.
 const FIXED: u64 = 150;
-/// How many seeds that have never run before run each time, unless the environment says otherwise.
+/// The number of new seeds that run each time, unless the environment sets another.
 const NEW: u64 = 1000;
-/// How many actions a program has.
+/// The number of actions of a program.
 const ACTIONS: usize = 120;
-/// How many of the last actions are shown when a seed fails.
+/// The number of last actions that are shown when a seed fails.
 const SHOWN: usize = 12;
-/// How many seeds may fail before no more are tried.
+/// The number of seeds that may fail before no more are tried.
 const FAILURES_MOST: usize = 20;
 
 // rules 1.1, 1.3, 2.2, 2.4, 2.8, 4.1, 5.3, 6.3, 7.1, 9.2, 10.2, 11.1, 11.2, 11.3, 12.2, 12.3, 12.4, 14.1, 14.5, 14.7 and 16.1
@@ -73,7 +73,8 @@ fn new_programs_break_no_invariant_and_end() {
     println!("{ran} new seeds in {:?}", began.elapsed());
 }
 
-/// Runs the seeds from `base` on, on all cores, as long as `goes_on` says so of how many have begun; how many that was.
+/// Runs the seeds from `base` on, on all cores, as long as `goes_on` is true for the number that have begun; returns
+/// that number.
 fn run_all(base: u64, goes_on: impl Fn(u64) -> bool + Sync) -> u64 {
     let next = AtomicU64::new(0);
     let failures = Mutex::new(Vec::new());

@@ -18,30 +18,28 @@ impl World {
 
     pub fn some_deliveries(&mut self) -> Vec<NewCommand> {
         let known = self.known();
-        let count = self.dice.between(1, 4);
-        (0..count)
-            .map(|_| self.dice.some_delivery(&known))
-            .collect()
+        let count = self.rng.between(1, 4);
+        (0..count).map(|_| self.rng.some_delivery(&known)).collect()
     }
 
     pub fn some_cancel(&mut self) -> Cancel {
         let known = self.known();
-        self.dice.some_cancel(&known)
+        self.rng.some_cancel(&known)
     }
 
     pub fn some_restart(&mut self) -> (Target, Option<Name>) {
         let known = self.known();
-        self.dice.some_restart(&known)
+        self.rng.some_restart(&known)
     }
 
-    /// Delivers messages; who hears nothing sends them again, and those with a dedup key are the same then.
+    /// Delivers messages; if the answer is lost, sends them again, and those with a dedup key are the same then.
     pub fn deliver(&mut self) {
         let mut deliveries = self.some_deliveries();
-        let told: Vec<String> = deliveries
+        let described: Vec<String> = deliveries
             .iter()
             .map(|one| format!("{} to {}", one.name, one.target))
             .collect();
-        self.tell(format!("deliver {}", told.join(", ")));
+        self.tell(format!("deliver {}", described.join(", ")));
         if let Heard::Lost(first) = self.send([Op::Deliver(deliveries.clone())].into()) {
             self.tell("  they are sent again".into());
             let mut first = delivered(first);
@@ -52,7 +50,7 @@ impl World {
             let answers = first.iter().zip(delivered(again));
             for (delivery, (first, again)) in deliveries.iter().zip(answers) {
                 let (first, again) = (first.as_ref(), again.as_ref());
-                // A message may take its key from whom it wakes (rule 2.8): it came to one chain, and then to another.
+                // A message may take the key of the instance that it wakes (rule 2.8): it came to one chain and then another.
                 let by_key = matches!(delivery.target, Target::Key(_));
                 if !by_key || chain(first) == chain(again) {
                     check_same(first, again);
@@ -82,13 +80,13 @@ impl World {
     }
 
     pub fn reserve(&mut self) {
-        let (machine, _) = *self.dice.pick(&MACHINES);
-        let key = self.dice.some_key();
+        let (machine, _) = *self.rng.pick(&MACHINES);
+        let key = self.rng.some_key();
         self.tell(format!("{key} is reserved for {machine}"));
         self.send([Op::Reserve(vec![(name(machine), key)])].into());
     }
 
-    /// Nobody will start what is still reserved, and nobody will send what a workflow waits for without a deadline.
+    /// Cancels what is still reserved, and workflows that wait without a deadline: nothing else will end them.
     pub fn cancel_forgotten(&mut self) {
         let forgotten = |one: &Instance| {
             let waits = one.status == Status::AwaitingSignal && one.due_at.is_none();
@@ -96,22 +94,22 @@ impl World {
         };
         let instances = self.instances().into_iter().filter(forgotten);
         for one in instances {
-            let told = self.history(one.id);
-            let told = told
+            let history = self.history(one.id);
+            let requested = history
                 .iter()
                 .any(|entry| entry.what.kind() == "cancel_requested");
             let cancel = Cancel {
                 target: one.id.into(),
-                reason: "nobody came".to_owned(),
+                reason: "nothing came".to_owned(),
                 children: Children::Leave,
-                // Who was told before is not told again.
-                force: told,
+                // One with a request before does not get another.
+                force: requested,
                 source: None,
                 claimed_source: None,
             };
             let answers = self.run([Op::Cancel(vec![cancel])].into()).unwrap();
             let (id, children) = (one.id, 0);
-            let answer = match told || one.status == Status::Reserved {
+            let answer = match requested || one.status == Status::Reserved {
                 true => Operated::Cancelled { id, children },
                 false => Operated::Cancelling { id, children },
             };
@@ -131,10 +129,10 @@ impl World {
     /// before them.
     pub fn check_handed(&self, claimed: &Claimed) {
         let id = claimed.claim.id();
-        let place = |one: &Command| one.sequence.unwrap();
+        let position = |one: &Command| one.sequence.unwrap();
         for pack in [&claimed.awaited, &claimed.updates] {
             assert!(
-                pack.iter().map(place).is_sorted(),
+                pack.iter().map(position).is_sorted(),
                 "{id} is handed {pack:?}"
             );
             assert!(
@@ -153,7 +151,7 @@ impl World {
             "{id} has no step to hand to"
         );
         if let Some(first) = claimed.awaited.first() {
-            let before = |one: &Command| place(one) < place(first);
+            let before = |one: &Command| position(one) < position(first);
             assert!(
                 claimed.updates.iter().all(before),
                 "{id} handles {:?}",
@@ -206,7 +204,7 @@ fn chain(delivered: Option<&Delivered>) -> Option<InstanceId> {
     delivered?.record.as_ref()?.chain
 }
 
-/// What was accepted is, sent again, the same.
+/// Checks that what was accepted is the same when it is sent again.
 fn check_same(first: Option<&Delivered>, again: Option<&Delivered>) {
     let Some(first) = first.filter(|first| first.verdict.rejection().is_none()) else {
         return;

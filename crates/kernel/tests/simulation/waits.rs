@@ -1,5 +1,5 @@
-//! What the simulation itself knows of waits, apart from all that the store counts: what each step was handed, what it
-//! then waited for, and so what may still be waiting when nothing moves any more.
+//! The waits as the simulation itself knows them, apart from all that the store counts: what each step was handed, what
+//! it then waited for, and so what may still be waiting when nothing moves any more.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,20 +9,20 @@ use abide_kernel::model::{
 };
 use abide_kernel::{Answer, Op};
 
-/// What is known of waits.
+/// The known waits.
 #[derive(Default)]
 pub struct Waits {
-    /// What the step that runs, or ran last, was handed.
+    /// The commands that the step that runs, or ran last, was handed.
     handed: BTreeMap<InstanceId, BTreeSet<CommandId>>,
-    /// How many ends of children a workflow had been told of when it was claimed.
+    /// The number of ends of children in the history of a workflow when it was claimed.
     ends: BTreeMap<InstanceId, usize>,
-    /// What was waited for at the last commit.
+    /// The wait of the last commit.
     parked: BTreeMap<InstanceId, Parked>,
     /// The holds under which something was committed: what is sent again is not what was committed.
     settled: BTreeSet<(InstanceId, Epoch)>,
 }
 
-/// What an instance waits for.
+/// The wait of an instance.
 enum Parked {
     /// A signal of these names that its step was not handed.
     Signals {
@@ -43,7 +43,7 @@ enum Parked {
 }
 
 impl Waits {
-    /// Notes what a transaction that was committed says of waits.
+    /// Notes the waits of a transaction that was committed.
     pub fn note(&mut self, ops: &[Op], answers: &[Answer], ends: impl Fn(InstanceId) -> usize) {
         for (op, answer) in ops.iter().zip(answers) {
             match (op, answer) {
@@ -99,7 +99,7 @@ impl Waits {
                     held: turn.held,
                     ends: self.ends.get(&id).copied().unwrap_or_default(),
                     needed: park.children.map(|children| children.needed),
-                    joins: turn.children.iter().any(|brood| brood.needed > 0),
+                    joins: turn.children.iter().any(|starts| starts.needed > 0),
                 },
                 _ => return self.forget(id),
             },
@@ -112,14 +112,14 @@ impl Waits {
         self.parked.remove(&id);
     }
 
-    /// Why an instance cannot be left where it stands when nothing moves any more, given all there is: because what it
-    /// waits for has come. Of what is told of it, only a workflow's history is looked at.
+    /// The reason why an instance cannot be left where it stands when nothing moves any more, given all there is:
+    /// what it waits for has come. Only the history of a workflow is read.
     pub fn stuck(
         &self,
         one: &Instance,
         all: &[Instance],
         records: &[Command],
-        told: &[Entry],
+        history: &[Entry],
     ) -> Option<String> {
         let Instance { id, status, .. } = one;
         if *status == Status::Reserved {
@@ -170,7 +170,7 @@ impl Waits {
                 needed,
                 joins,
             }) => {
-                let ended = child_ends(told) - ends;
+                let ended = child_ends(history) - ends;
                 let left = all.iter().filter(alive).count();
                 let enough = needed.is_some_and(|needed| ended >= needed as usize)
                     || (needed.is_some() || *joins) && left == 0;
@@ -186,10 +186,10 @@ impl Waits {
     }
 }
 
-/// How many ends of children a history tells of.
-pub fn child_ends(told: &[Entry]) -> usize {
+/// The number of ends of children in a history.
+pub fn child_ends(history: &[Entry]) -> usize {
     let ends = |entry: &&Entry| matches!(entry.what, HistoryEvent::ChildEnded { .. });
-    told.iter().filter(ends).count()
+    history.iter().filter(ends).count()
 }
 
 fn hold(claim: &Claim) -> (InstanceId, Epoch) {
@@ -200,7 +200,7 @@ const fn is_waiting(status: Status) -> bool {
     matches!(status, Status::AwaitingSignal | Status::AwaitingChildren)
 }
 
-/// Whether a history is to be read for [`Waits::stuck`].
-pub fn is_told(one: &Instance) -> bool {
+/// True if [`Waits::stuck`] needs the history of an instance.
+pub fn needs_history(one: &Instance) -> bool {
     one.kind == Kind::Workflow
 }

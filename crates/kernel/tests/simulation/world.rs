@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use abide_kernel::conformance::random::Dice;
+use abide_kernel::conformance::random::Rng;
 use abide_kernel::conformance::random_turns::WORKFLOW;
 use abide_kernel::conformance::{inboxes, invariants, waiters};
 use abide_kernel::memory::Memory;
@@ -26,7 +26,7 @@ const WAITERS_MOST: usize = 12;
 const INBOX_MOST: usize = 9;
 
 pub struct World {
-    pub dice: Dice,
+    pub rng: Rng,
     pub clock: ManualClock,
     pub store: Memory,
     pub workers: Vec<Worker>,
@@ -36,17 +36,17 @@ pub struct World {
     pub taken: Vec<(Claim, Outcome)>,
     /// Claims whose holder has forgotten them: they may still hold, or not.
     pub limbo: Vec<Claim>,
-    /// Where the last sweep stopped.
+    /// The cursor at which the last sweep stopped.
     pub cursor: Option<Cursor>,
     /// Every hold that a claim has granted.
     granted: BTreeSet<(InstanceId, Epoch)>,
     /// Every worker that was ever registered.
     known: BTreeSet<WorkerId>,
-    /// The instances when they were last looked at.
+    /// The instances when they were last read.
     pub seen: BTreeMap<InstanceId, Instance>,
-    /// What is known of waits.
+    /// The known waits.
     pub waits: Waits,
-    /// How many operations workflows have begun: each has a number of its own.
+    /// The number of operations that workflows have begun: each has a number of its own.
     pub operations: u32,
     tells: bool,
     pub trace: Vec<String>,
@@ -59,7 +59,7 @@ pub struct Worker {
     pub held: Vec<Held>,
 }
 
-/// What a worker believes to hold.
+/// An instance that a worker believes to hold.
 pub struct Held {
     pub claim: Claim,
     pub step_seq: u32,
@@ -68,22 +68,22 @@ pub struct Held {
     pub awaited: Vec<CommandId>,
     /// The updates that go first.
     pub updates: Vec<CommandId>,
-    /// Whether there is no step to run.
+    /// True if there is no step to run.
     pub aside: bool,
-    /// How many of its children had not ended, and how many ends had been counted.
+    /// The number of its children that had not ended, and the number of ends that had been counted.
     pub children: (u32, u64),
-    /// What was pending when it was committed.
+    /// The commands that were pending when it was committed.
     pub pending: BTreeSet<CommandId>,
 }
 
-/// What a caller hears of its request.
+/// The answer that a caller receives to its request.
 #[derive(Debug)]
 pub enum Heard {
     /// The answers.
     Answers(Vec<Answer>),
-    /// That nothing was written.
+    /// An error: nothing was written.
     Refused,
-    /// Nothing: it was written, but nobody was told. Here is what they would have been told.
+    /// None: it was written, but the answer was lost. These are the lost answers.
     Lost(Vec<Answer>),
 }
 
@@ -99,7 +99,7 @@ impl World {
             ..Limits::default()
         };
         Self {
-            dice: Dice::new(seed),
+            rng: Rng::new(seed),
             store: Memory::new(Arc::new(clock.clone()), limits),
             clock,
             workers: Vec::new(),
@@ -126,19 +126,19 @@ impl World {
 
     /// Runs operations on a store that may be down, or fall silent after it has written.
     pub fn send(&mut self, ops: Arc<[Op]>) -> Heard {
-        if self.dice.chance(6) {
+        if self.rng.chance(6) {
             self.tell("  the store is down".into());
             return Heard::Refused;
         }
         let answers = self.run(ops).expect("the operations are good");
-        if self.dice.chance(8) {
+        if self.rng.chance(8) {
             self.tell("  it is written, and the answer is lost".into());
             return Heard::Lost(answers);
         }
         Heard::Answers(answers)
     }
 
-    /// Runs operations without trouble, and notes what holds were granted, whether or not anybody will hear of it.
+    /// Runs operations without trouble, and notes what holds were granted, whether or not a caller receives the answer.
     pub fn run(&mut self, ops: Arc<[Op]>) -> Result<Vec<Answer>, Error> {
         let answers = now(self.store.run(ops.clone()));
         if let Ok(answers) = &answers {
@@ -163,7 +163,7 @@ impl World {
         answers
     }
 
-    /// Whether a claim has granted this hold: then no commit may have kept it.
+    /// True if a claim has granted this hold: then no commit may have kept it.
     pub fn is_granted(&self, claim: &Claim) -> bool {
         self.granted.contains(&(claim.id(), claim.epoch()))
     }
@@ -200,7 +200,7 @@ impl World {
             .items
     }
 
-    /// What is pending in an inbox.
+    /// The commands that are pending in an inbox.
     pub fn inbox(&self, id: InstanceId) -> Vec<Command> {
         now(self.store.inbox(id)).unwrap()
     }
@@ -210,13 +210,13 @@ impl World {
         now(invariants::history(&self.store, id)).unwrap()
     }
 
-    /// Whether an instance runs as a workflow.
+    /// True if an instance runs as a workflow.
     pub fn is_workflow(&self, id: InstanceId) -> bool {
         let of = |one: &Instance| one.machine.as_str() == WORKFLOW;
         self.seen.get(&id).is_some_and(of)
     }
 
-    /// Whether an instance has ended because another held its key when it would have taken it (rule 2.8).
+    /// True if an instance has ended because another held its key when it would have taken it (rule 2.8).
     pub fn met_taken_key(&self, id: InstanceId) -> bool {
         let all = self.instances();
         let found = all.iter().find(|one| one.id == id);
@@ -227,9 +227,9 @@ impl World {
     }
 
     /// Checks that a step whose commit was acknowledged is in the history.
-    pub fn check_told(&self, id: InstanceId, step: u32, tried: u32) {
+    pub fn check_recorded(&self, id: InstanceId, step: u32, tried: u32) {
         let entries = now(invariants::history(&self.store, id)).unwrap();
-        let told = entries.iter().any(|entry| match entry.what {
+        let recorded = entries.iter().any(|entry| match entry.what {
             HistoryEvent::StepCompleted {
                 step_sequence,
                 attempt,
@@ -244,12 +244,12 @@ impl World {
         });
         let kept = self.seen.get(&id).is_none_or(|instance| instance.history);
         assert!(
-            told || !kept,
+            recorded || !kept,
             "step {step}, attempt {tried} of {id} was acknowledged and is lost"
         );
     }
 
-    /// How many children of an instance have not ended.
+    /// The number of children of an instance that have not ended.
     pub fn live_children(&self, id: InstanceId) -> u32 {
         let all = self.instances();
         let lives = |one: &&Instance| one.parent == Some(id) && !one.status.is_terminal();
@@ -260,7 +260,7 @@ impl World {
     pub fn check_joined(&self, claimed: &Claimed) {
         let id = claimed.claim.id();
         if claimed.machine.as_str() == WORKFLOW {
-            assert!(claimed.children.is_empty(), "{id} looks at its own");
+            assert!(claimed.children.is_empty(), "{id} reads its own");
             assert_eq!(claimed.children_pending, self.live_children(id), "{id}");
             return;
         }
@@ -302,7 +302,7 @@ impl World {
                 && !self.known.contains(&worker)
             {
                 found.push(format!(
-                    "{} is held by {worker}, whom nobody knows",
+                    "{} is held by {worker}, which was never registered",
                     instance.id
                 ));
             }
@@ -311,7 +311,7 @@ impl World {
         self.seen = instances.into_iter().map(|one| (one.id, one)).collect();
     }
 
-    /// Whether few enough have not ended: a program that gets too large cannot be checked at every turn.
+    /// True if few enough have not ended: a program that gets too large cannot be checked at every turn.
     pub fn has_room(&self) -> bool {
         let lives = |one: &&Instance| !one.status.is_terminal();
         self.seen.values().filter(lives).count() <= 40

@@ -82,7 +82,7 @@ impl<'b> Hook<'b> {
         self.function.sig.ident.span()
     }
 
-    /// The trait's function, which calls this one; what does not fit is reported where this one says it.
+    /// The trait's function, which calls this one. A type that does not match is reported at this one's signature.
     pub fn forward(&self) -> TokenStream {
         let Self {
             function,

@@ -24,7 +24,7 @@ use step::Step;
 const SHAPE: &str = "a machine is an `impl` block: write `#[machine(steps = At)] impl Checkout { ... }` with one async \
                      function for each step";
 
-/// The block and what is added to it, or every mistake in it at once.
+/// The block and the items that are added to it, or every mistake in it at once.
 pub fn expand(options: TokenStream, item: TokenStream) -> Result<TokenStream> {
     let Item::Impl(block) = syn::parse2(item)? else {
         return Err(Error::new(Span::call_site(), SHAPE));
@@ -211,11 +211,11 @@ fn conditions(attributes: &[Attribute]) -> Vec<&Attribute> {
 }
 
 /// A span where the user wrote something, in which names mean what they mean to this macro.
-fn at(place: &impl Spanned) -> Span {
-    Span::call_site().located_at(place.span())
+fn at(source: &impl Spanned) -> Span {
+    Span::call_site().located_at(source.span())
 }
 
-/// Whether a function takes `&self`; none when it takes it in another way.
+/// `true` if a function takes `&self`, `false` if it takes no `self`. Any other `self` is an error.
 fn receiver(function: &ImplItemFn, what: &str) -> Result<bool> {
     let Some(receiver) = function.sig.receiver() else {
         return Ok(false);

@@ -99,7 +99,7 @@ impl<'b> Step<'b> {
         }
     }
 
-    /// The arm that calls the function; what does not fit is reported where the function says it.
+    /// The arm that calls the function. A type that does not match is reported at the function's signature.
     pub fn arm(&self, steps: &Ident) -> TokenStream {
         let Self {
             function, variant, ..

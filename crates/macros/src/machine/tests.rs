@@ -1,4 +1,4 @@
-//! What `#[machine]` expands to. What it says when it cannot is in `tests/mistakes.rs`.
+//! The expansion of `#[machine]`. The errors that it reports are tested in `tests/mistakes.rs`.
 
 use quote::quote;
 

@@ -1,4 +1,4 @@
-//! Bodies and names that are no events stop none of the others.
+//! Bodies and names that cannot become events stop none of the others.
 
 use std::time::Duration;
 
@@ -49,7 +49,7 @@ async fn what_can_never_be_an_event_is_terminated_and_stops_nothing() {
     until_all_is_acknowledged(&context).await;
     let events = events(&abide).await;
     let large = format!("\"{}\"", "a".repeat(1_000_000));
-    let said: Vec<(&str, &str)> = events
+    let found: Vec<(&str, &str)> = events
         .iter()
         .map(|event| (event.event_type.as_str(), event.payload.as_str()))
         .collect();
@@ -62,7 +62,7 @@ async fn what_can_never_be_an_event_is_terminated_and_stops_nothing() {
         ("orders.large", &large),
         ("orders.last", "\"end\""),
     ];
-    assert_eq!(said, expected);
+    assert_eq!(found, expected);
     let stats = source.stats();
     assert_eq!((stats.published, stats.terminated), (7, 5));
     source.shutdown().await;

@@ -16,7 +16,7 @@ use crate::lab::{
 use crate::server::Server;
 use crate::wait::{eventually, soon};
 
-/// An abide on a store in trouble, which it is told of at once, and one on the same store without.
+/// An abide on a store in trouble, whose errors it gets at once, and one on the same store without.
 fn troubled(plan: impl Fn() -> Option<Trouble> + Send + Sync + 'static) -> (Abide, Abide) {
     let store: Arc<dyn Store> = memory();
     let publishes = |ops: &[Op]| matches!(ops.first(), Some(Op::Publish(_)));
@@ -122,7 +122,7 @@ async fn nothing_is_lost_while_the_database_is_away() {
     });
     send(&context, 0..300).await;
     let source = source(&abide, &server).start().await.unwrap();
-    // Longer than the server waits for a word.
+    // Longer than the server waits for an acknowledgement.
     let begun = std::time::Instant::now();
     eventually("several tries", async || {
         tried.load(Ordering::SeqCst) >= 3 && begun.elapsed() > Duration::from_secs(2)

@@ -1,4 +1,4 @@
-//! What the tests have in common: sending, starting a source, and looking at the events.
+//! Helpers that the tests share: sending, starting a source, and reading the events.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -61,8 +61,8 @@ pub async fn events(abide: &Abide) -> Vec<StoredEvent> {
 /// The numbers that the events say, sorted.
 pub async fn numbers(abide: &Abide) -> Vec<u32> {
     let number = |event: &StoredEvent| {
-        let said: serde_json::Value = event.payload.to().unwrap();
-        said["n"].as_u64().unwrap() as u32
+        let payload: serde_json::Value = event.payload.to().unwrap();
+        payload["n"].as_u64().unwrap() as u32
     };
     let mut numbers: Vec<u32> = events(abide).await.iter().map(number).collect();
     numbers.sort_unstable();

@@ -1,4 +1,4 @@
-//! What a source reads, as what it is published, and how it is started and stopped.
+//! Messages that a source reads, the events that they become, and how it is started and stopped.
 
 use std::time::Duration;
 
@@ -103,8 +103,8 @@ async fn only_the_subject_that_was_asked_for_is_read_in_the_order_of_the_stream(
     until_all_is_acknowledged(&context).await;
     let events = events(&abide).await;
     let expected: Vec<String> = (0..300).map(|number| number.to_string()).collect();
-    let said: Vec<&str> = events.iter().map(|event| event.payload.as_str()).collect();
-    assert_eq!(said, expected);
+    let payloads: Vec<&str> = events.iter().map(|event| event.payload.as_str()).collect();
+    assert_eq!(payloads, expected);
     assert!(
         events
             .iter()
@@ -168,7 +168,7 @@ async fn a_stream_that_was_made_anew_has_new_messages() {
     let source = source(&abide, &server).start().await.unwrap();
     send(&context, 0..3).await;
     until_there_are(&abide, 3).await;
-    // Their places are 1 to 3 again. The source finds that its consumer is gone, and makes another.
+    // Their sequences are 1 to 3 again. The source finds that its consumer is gone, and makes another.
     context.delete_stream("ORDERS").await.unwrap();
     let context = server.with_orders().await;
     send(&context, 3..6).await;

@@ -81,16 +81,16 @@ impl Server {
         self.process = Some(command.spawn().unwrap());
         let until = Instant::now() + PATIENCE;
         while let Err(error) = self.ping().await {
-            let said = std::fs::read_to_string(&log).unwrap_or_default();
+            let text = std::fs::read_to_string(&log).unwrap_or_default();
             assert!(
                 Instant::now() < until,
-                "nats-server did not start: {error}: {said}"
+                "nats-server did not start: {error}: {text}"
             );
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     }
 
-    /// Whether it answers.
+    /// Checks that it answers.
     async fn ping(&self) -> Result<(), async_nats::Error> {
         let client = (self.options)().connect(self.url()).await?;
         let nothing = jetstream::new(client).get_stream("NOTHING").await;
@@ -100,7 +100,7 @@ impl Server {
         }
     }
 
-    /// A client of its own, to send and to look with.
+    /// A client of its own, to send and to read with.
     pub async fn jetstream(&self) -> Context {
         jetstream::new((self.options)().connect(self.url()).await.unwrap())
     }
@@ -139,9 +139,9 @@ fn free_port() -> u16 {
 
 fn program() -> PathBuf {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let places = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/usr/bin".into()]);
-    places
-        .map(|place| place.join("nats-server"))
+    let folders = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/usr/bin".into()]);
+    folders
+        .map(|folder| folder.join("nats-server"))
         .find(|program| program.is_file())
         .expect(
             "nats-server is not installed: run `make setup`, or install the package `nats-server`",

@@ -1,4 +1,4 @@
-//! What the tests have in common: opening stores, and asking them for the usual things.
+//! Helpers that the tests share: opening stores, and running the usual operations on them.
 
 #![allow(dead_code, reason = "each test file uses some of it")]
 
@@ -136,7 +136,7 @@ pub async fn claim(
     claimed
 }
 
-/// What a worker makes of a claim that it keeps.
+/// Outcome of a claim that its worker keeps.
 pub fn going_on(claim: Claim) -> Claimed {
     Claimed {
         claim,
@@ -187,7 +187,7 @@ pub fn next(claimed: Claimed, step: &str) -> Commit {
     commit(claimed, outcome, true)
 }
 
-/// What a turn of a workflow's code came to that asked for nothing.
+/// Outcome of a turn of a workflow's code that requested nothing.
 pub fn turn(then: Then) -> Outcome {
     Outcome::Workflow(Box::new(WorkflowTurn {
         operations: Vec::new(),

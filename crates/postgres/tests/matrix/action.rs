@@ -1,4 +1,4 @@
-//! What can happen to an instance.
+//! Actions that can happen to an instance.
 
 /// Something that happens to an instance, or to one beside it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

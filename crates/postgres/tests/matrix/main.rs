@@ -34,7 +34,7 @@ use stepping::{Room, Side, Stopped};
 const STATEMENTS_MAX: usize = 80;
 /// Pairs are stepped side by side, each in a database of its own.
 const LANES: usize = 3;
-/// What is not about durability need not wait for the disk; and a deadlock is to be found soon.
+/// Durability is not tested here, so commits need not wait for the disk; and a deadlock is to be found soon.
 const SETTINGS: [(&str, &str); 4] = [
     ("fsync", "off"),
     ("full_page_writes", "off"),
@@ -45,8 +45,8 @@ const SETTINGS: [(&str, &str); 4] = [
 #[tokio::test(flavor = "multi_thread")]
 async fn every_pair_of_actions_comes_to_what_one_after_the_other_comes_to() {
     // rules 1.1, 1.3, 2.2, 2.4, 2.5, 7.1, 10.2, 11.1, 11.2, 14.6 and 16.2
-    let asked = std::env::var("ABIDE_MATRIX").unwrap_or_default();
-    let is_asked = |pair: &[Action; 2]| match asked.split_once(',') {
+    let selected = std::env::var("ABIDE_MATRIX").unwrap_or_default();
+    let is_selected = |pair: &[Action; 2]| match selected.split_once(',') {
         None => true,
         Some((one, two)) => {
             let names = pair.map(Action::name);
@@ -55,17 +55,17 @@ async fn every_pair_of_actions_comes_to_what_one_after_the_other_comes_to() {
     };
     let all = ACTIONS.iter().enumerate();
     let all = all.flat_map(|(at, one)| ACTIONS[at..].iter().map(|two| [*one, *two]));
-    let pairs: Vec<[Action; 2]> = all.filter(is_asked).collect();
-    assert!(!pairs.is_empty(), "there is no pair {asked:?}");
-    let is_whole = asked.is_empty();
+    let pairs: Vec<[Action; 2]> = all.filter(is_selected).collect();
+    assert!(!pairs.is_empty(), "there is no pair {selected:?}");
+    let is_whole = selected.is_empty();
     let seen = step_through(pairs).await;
-    assert!(seen.waited > 0 || !is_whole, "nobody ever waited");
+    assert!(seen.waited > 0 || !is_whole, "nothing ever waited");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cascade_reaches_the_run_that_a_child_goes_on_as_meanwhile() {
-    // rules 2.4 and 11.1. The story: a cancelled parent's children were looked up, one of them continued as new before it
-    // was locked, and its new run, which nobody had looked up, ran on.
+    // rules 2.4 and 11.1. The bug: a cancelled parent's children were looked up, one of them continued as new before it
+    // was locked, and its new run, which had not been looked up, ran on.
     step_through(vec![[Action::CancelParent, Action::Continue]]).await;
 }
 
@@ -97,7 +97,7 @@ async fn step_through(pairs: Vec<[Action; 2]>) -> Seen {
     seen
 }
 
-/// What was seen of the meetings.
+/// Observations during the meetings.
 #[derive(Default)]
 struct Seen {
     meetings: usize,
@@ -151,7 +151,7 @@ async fn lane(url: String, pairs: Arc<Mutex<Vec<[Action; 2]>>>) -> Seen {
     seen
 }
 
-/// How many deadlocks the server has resolved in this database. A backend counts at the latest when it ends.
+/// Number of deadlocks that the server has resolved in this database. A backend counts at the latest when it ends.
 async fn deadlocks(room: &Room) -> i64 {
     let others = "select from pg_stat_activity where datname = current_database() \
         and application_name = 'abide' and pid <> pg_backend_pid()";
@@ -191,7 +191,7 @@ impl Matrix {
         }
     }
 
-    /// What two actions come to one after the other, in that order.
+    /// Results of two actions one after the other, in that order.
     async fn serial(&mut self, setting: Setting, pair: [Action; 2], order: [usize; 2]) -> String {
         let (room, scene) = (&self.room, &self.scenes[&setting]);
         scene.set_up(room).await;

@@ -55,9 +55,9 @@ const STATE: [&str; 5] = [
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Setting {
     stand: Stand,
-    /// Whether the worker that holds it is dead.
+    /// `true` if the worker that holds it is dead.
     holder_dead: bool,
-    /// Whether its parent has ended, so that it can be swept when it has failed.
+    /// `true` if its parent has ended, so that it can be swept when it has failed.
     parent_over: bool,
 }
 
@@ -203,7 +203,7 @@ impl Scene {
         with_new_ids_counted(&came)
     }
 
-    /// What breaks an invariant here.
+    /// Violations of invariants here.
     pub async fn broken(&self, room: &Room) -> Option<String> {
         let found = violations(&room.store).await.unwrap();
         (!found.is_empty()).then(|| found.join("\n"))
@@ -335,9 +335,9 @@ fn cancel(target: &str) -> Op {
     }])
 }
 
-/// The text with numbers that were given out during the meeting replaced by the place at which they come first in it.
+/// The text with numbers that were given out during the meeting replaced by the order in which they come first in it.
 fn with_new_ids_counted(text: &str) -> String {
-    let mut places = BTreeMap::new();
+    let mut numbers = BTreeMap::new();
     let mut counted = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(at) = rest.find(|c: char| c.is_ascii_digit()) {
@@ -347,9 +347,9 @@ fn with_new_ids_counted(text: &str) -> String {
         counted.push_str(&rest[..at]);
         match number.parse() {
             Ok(id) if NEW_IDS.contains(&id) => {
-                let next = places.len() + 1;
-                let place = places.entry(id).or_insert(next);
-                write!(counted, "new{place}").unwrap();
+                let next = numbers.len() + 1;
+                let new_number = numbers.entry(id).or_insert(next);
+                write!(counted, "new{new_number}").unwrap();
             }
             _ => counted.push_str(number),
         }

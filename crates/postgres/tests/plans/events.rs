@@ -43,10 +43,10 @@ pub async fn events(store: &Postgres, worker: WorkerId, batch: usize) {
         ..event("paid", order)
     });
     let all: Vec<Publish> = all.collect();
-    let told = publish(store, all.clone()).await;
-    assert!(told.iter().all(|one| one.matched == 1 && !one.duplicate));
-    let told = publish(store, all).await;
-    assert!(told.iter().all(|one| one.matched == 0 && one.duplicate));
+    let results = publish(store, all.clone()).await;
+    assert!(results.iter().all(|one| one.matched == 1 && !one.duplicate));
+    let results = publish(store, all).await;
+    assert!(results.iter().all(|one| one.matched == 0 && one.duplicate));
 
     // One that looks back finds at once what there is.
     let held = claim(store, worker, &["eventful"], batch).await;
@@ -148,7 +148,7 @@ async fn misses_nothing(store: &Postgres, worker: WorkerId, order: &str) {
     commit_all(store, vec![done(found.remove(0))]).await;
 }
 
-/// How many pages each statement touches, at most, when a waiter is opened, an event is published that it alone waits
+/// The most pages that each statement touches when a waiter is opened, an event is published that it alone waits
 /// for, and it goes on.
 pub async fn pages(log: &PlanLog, store: &Postgres) -> BTreeMap<&'static str, u64> {
     let worker = register(store, "w").await;

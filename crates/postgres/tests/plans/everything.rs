@@ -8,8 +8,8 @@ use abide_kernel::model::{
     RequestId, RetrySpec, Scope, Start, Status, Then, Timestamp, UniqueKey, Wait, When, WorkerId,
 };
 use abide_kernel::{
-    Answer, Asked, ClaimRequest, Cursor, Extension, Filter, NewWorker, Once, Op, OutboxEntry,
-    OutboxProblem, Store, Survey, SweepRequest, Target,
+    Answer, ClaimRequest, Cursor, Extension, Filter, NewWorker, Once, Op, OutboxAction,
+    OutboxEntry, OutboxProblem, Store, Survey, SweepRequest, Target,
 };
 use abide_pgtest::psql;
 use abide_postgres::Postgres;
@@ -85,10 +85,10 @@ async fn outbox(store: &Postgres, batch: usize) {
         .iter()
         .map(|row| OutboxEntry {
             id: row.id,
-            asked: Asked::Run(Arc::new(Op::Start(vec![start("m")]))),
+            action: OutboxAction::Run(Arc::new(Op::Start(vec![start("m")]))),
         })
         .collect();
-    entries[0].asked = Asked::Refuse(OutboxProblem::new("bad_request", "not JSON"));
+    entries[0].action = OutboxAction::Refuse(OutboxProblem::new("bad_request", "not JSON"));
     let taken = one(store, Op::Outbox(entries)).await;
     let expected = Answer::Outbox {
         taken: batch - 1,
@@ -211,7 +211,7 @@ async fn dying(store: &Postgres, url: &str, batch: usize) {
     one(store, Op::Reclaim { limit: batch }).await;
 }
 
-/// Begins to look which contracts are in use, as there is one that may not be.
+/// Begins to check which contracts are in use, as there is one that may not be.
 async fn surveying(store: &Postgres, url: &str) {
     let unused =
         "insert into abide.definitions (id, contract) values (1, '{}') on conflict do nothing";
@@ -349,7 +349,7 @@ async fn blocking(store: &Postgres, worker: WorkerId, batch: usize) {
     };
     let answer = one(store, release(&["workflow", "absent"])).await;
     assert!(matches!(answer, Answer::Released { count, .. } if count == batch));
-    // Of which there are many; they are none of ours, and stay.
+    // Of which there are many; they are not ours, and stay.
     one(store, release(&["workflow", "stuck"])).await;
     let claimed = claim(store, worker, &["workflow"], batch).await;
     assert_eq!(claimed.len(), batch);

@@ -10,9 +10,9 @@ use serde_json::Value;
 /// A server that logs the plan of every statement, and its log.
 pub struct PlanLog {
     pub server: Server,
-    /// How much of the log was read.
+    /// Length of the part of the log that was read.
     read: AtomicU64,
-    /// How many marks were set.
+    /// Number of marks that were set.
     marks: AtomicU64,
 }
 
@@ -55,7 +55,7 @@ impl PlanLog {
             .collect()
     }
 
-    /// What was logged since the last time. The log is written by a process of its own: what stands before a mark in it
+    /// The log since the last time. The log is written by a process of its own: what stands before a mark in it
     /// has all come.
     fn text(&self) -> String {
         let admin = self.server.url("postgres");
@@ -108,7 +108,7 @@ impl Plan {
         nodes
     }
 
-    /// How many pages the statement touched.
+    /// Number of pages that the statement touched.
     pub fn pages(&self) -> u64 {
         let kinds = ["Shared Hit Blocks", "Shared Read Blocks"];
         kinds
@@ -117,7 +117,7 @@ impl Plan {
             .sum()
     }
 
-    /// Whether it was compiled to machine code.
+    /// `true` if it was compiled to machine code.
     pub fn has_jit(&self) -> bool {
         self.tree.get("JIT").is_some()
     }

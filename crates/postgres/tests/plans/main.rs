@@ -1,7 +1,7 @@
 //! The plans of all hot statements, as the server really executed them: no backlog, nothing that is scheduled and
 //! nothing that has finished makes them slower.
 //!
-//! The server logs the plan of every statement it executes (`auto_explain`); the tests ask the store for everything it
+//! The server logs the plan of every statement it executes (`auto_explain`); the tests call everything the store
 //! can do, and read the log.
 
 #![allow(
@@ -85,7 +85,7 @@ const INDEXES: &[(&str, &[&str])] = &[
         ],
     ),
     ("give_up_keys", &["instances_pkey"]),
-    ("offspring", &["instances_children"]),
+    ("live_children", &["instances_children"]),
     ("blocked", &["instances_blocked"]),
     ("above", &["instances_pkey"]),
     ("around", &["instances_pkey", "signals_pending"]),
@@ -119,7 +119,7 @@ const INDEXES: &[(&str, &[&str])] = &[
         "forget_events",
         &["events_published", "events_pkey", "event_terms_of_event"],
     ),
-    // By type; by place alone where nearly all are of that type.
+    // By type; by position alone where nearly all are of that type.
     ("events", &[]),
     ("event_paths", &["waiters_found", "event_paths_of_type"]),
     ("waiters", &["waiters_found", "instances_pkey"]),
@@ -224,7 +224,7 @@ fn check(plans: &[Plan], when: &str) -> BTreeMap<&'static str, usize> {
 }
 
 /// A million rows: 700,000 have finished, 150,000 are scheduled far ahead and would be most urgent, 50,000 of one lane
-/// are blocked, 100,000 are live, of which a fifth is in a lane that nobody serves and more urgent than all others.
+/// are blocked, 100,000 are live, of which a fifth is in a lane that no worker serves and more urgent than all others.
 const MILLION: &str = "\
 insert into abide.instances (created_at, updated_at, version, key_scope, unique_scope, kind, status, \
     priority, cause, behind, history, history_seq, queue, machine, step, first_step, state, due_at, \
@@ -244,7 +244,7 @@ select now(), now(), 1, 63, 63, 0, \
     case when i % 10 = 1 then decode(lpad(to_hex(i), 8, '0'), 'hex') end \
 from generate_series(1, 1000000) i";
 
-/// A million messages: 900,000 that were taken long ago, 5,000 pending with each of ten instances, whom nobody claims,
+/// A million messages: 900,000 that were taken long ago, 5,000 pending with each of ten instances, never claimed,
 /// and 50,000 that no instance has, half of them held for keys.
 const MESSAGES: &str = "\
 insert into abide.signals (instance_id, chain_id, message_sequence, received_at, hold_until, \
@@ -296,7 +296,7 @@ select '{\"publish\":{\"type\":\"seen\"}}' from generate_series(1, 200000); \
 insert into abide.outbox_refused (outbox_id, created_at, refused_at, role, reason, problem, request) \
 select i, now(), now(), 'app', 'bad_request', 'not JSON', '{' from generate_series(1, 200000) i";
 
-/// A million waiters of a type are the most there may be, unless one says so.
+/// A million waiters of a type are the most there may be, unless configured otherwise.
 fn for_more_than_a_million() -> abide_kernel::model::Limits {
     abide_kernel::model::Limits {
         waiters_per_type: 2_000_000,
@@ -383,7 +383,7 @@ async fn claiming_costs_the_same_however_much_there_is() {
     }
 }
 
-/// How many pages are touched to claim a hundred: the median of three claims.
+/// Number of pages that are touched to claim a hundred: the median of three claims.
 async fn pages_of_claims(
     log: &PlanLog,
     store: &abide_postgres::Postgres,

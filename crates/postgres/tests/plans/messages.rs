@@ -16,7 +16,7 @@ use crate::common::{
 
 /// Asks for everything that has to do with messages and chains, a batch at a time.
 pub async fn messages(store: &Postgres, worker: WorkerId, batch: usize) {
-    // Keys that nobody had before.
+    // Keys that were never used before.
     let now = store.clock().now().as_micros();
     let keys: Vec<String> = (0..batch).map(|n| format!("{now}-{n}")).collect();
     let ids = holding(store, &keys).await;
@@ -40,8 +40,8 @@ pub async fn messages(store: &Postgres, worker: WorkerId, batch: usize) {
     };
     commit_all(store, claimed.into_iter().map(again).collect()).await;
     let to_old = ids.iter().map(|id| signal(*id, "paid", "1")).collect();
-    let told = deliver(store, to_old).await;
-    assert!(told.iter().all(|one| one.current.is_some()));
+    let delivered = deliver(store, to_old).await;
+    assert!(delivered.iter().all(|one| one.current.is_some()));
     let claimed = claim(store, worker, &["inbox"], batch).await;
     commit_all(store, claimed.into_iter().map(done).collect()).await;
 
@@ -50,7 +50,7 @@ pub async fn messages(store: &Postgres, worker: WorkerId, batch: usize) {
     reading(store, &ids, &keys[0]).await;
 }
 
-/// Holds signals, and starts whom they are for.
+/// Holds signals, and starts the instances that they are for.
 async fn holding(store: &Postgres, keys: &[String]) -> Vec<InstanceId> {
     let held = |text: &String| NewCommand {
         hold_for: Some(Duration::from_secs(3600)),

@@ -31,7 +31,7 @@ pub struct Gate {
     moved: Notify,
 }
 
-/// What stands at a gate, and what has gone through.
+/// Statements that wait at a gate, and those that have gone through.
 #[derive(Default)]
 struct Count {
     waits: bool,
@@ -140,9 +140,9 @@ fn message(bytes: &[u8], at: usize, is_first: bool) -> Option<(u8, usize)> {
     (bytes.len() >= end).then(|| (bytes[at], end))
 }
 
-/// After how long without an answer the server is asked whether it waits for a lock.
+/// Time without an answer after which the server is asked whether it waits for a lock.
 const LOOK_AFTER: Duration = Duration::from_millis(2);
-/// How often an operation is run again that met a conflict.
+/// Number of times that an operation is run again after a conflict.
 const CONFLICTS_MAX: usize = 16;
 
 /// A store behind a gate, and what it is doing.
@@ -274,7 +274,7 @@ impl Side {
     }
 }
 
-/// A database, and the stores that prepare and look.
+/// A database, and the stores that prepare and inspect it.
 pub struct Room {
     pub url: String,
     pub clock: Arc<ManualClock>,
@@ -306,7 +306,7 @@ impl Room {
         }
     }
 
-    /// Runs two operations side by side. Where both could go on, the script says whether the second one does, and the
+    /// Runs two operations side by side. Where both could go on, the script decides whether the second one does, and the
     /// first one when it says nothing; all that was chosen is answered.
     pub async fn meet(&self, ops: [Op; 2], script: &[bool]) -> ([Answer; 2], Vec<bool>, String) {
         let [first, second] = ops;
@@ -387,13 +387,13 @@ impl Room {
     }
 }
 
-/// What came of two operations, of which the first was stopped before one of its statements.
+/// Outcome of two operations, of which the first was stopped before one of its statements.
 pub struct Stopped {
     pub answers: [Result<Answer>; 2],
-    /// How often one of them had to be run again.
+    /// Number of times that one of them had to be run again.
     pub conflicts: usize,
-    /// How many statements the first had in all.
+    /// Number of statements of the first.
     pub statements: usize,
-    /// Who was let pass, `a` or `b`, and `!` where the other waited for a lock.
+    /// The order of the steps: `a` or `b`, and `!` where the other waited for a lock.
     pub trail: String,
 }

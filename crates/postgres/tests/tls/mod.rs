@@ -1,4 +1,4 @@
-//! What a proxy needs to speak TLS as `localhost`.
+//! The certificate with which a proxy speaks TLS as `localhost`.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::TlsAcceptor;
 
-/// A certificate for `localhost`, good for a hundred years, and who signed it.
+/// A certificate for `localhost`, good for a hundred years, and its issuer.
 pub fn file(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
         .join("../postgres/tests/tls")

@@ -67,7 +67,7 @@ impl Drop for Server {
 pub fn routes(store: Arc<dyn Store>) -> Router {
     Router::new()
         .route(wire::PATH, post(rpc))
-        .route(wire::NEWS, get(news))
+        .route(wire::NOTIFICATIONS, get(notifications))
         .layer(DefaultBodyLimit::max(256 << 20))
         .with_state(store)
 }
@@ -82,8 +82,8 @@ async fn rpc(State(store): State<Arc<dyn Store>>, body: Bytes) -> Response {
     }
 }
 
-async fn news(State(store): State<Arc<dyn Store>>) -> Response {
-    let told = stream::unfold(store.listen(), |mut listener: Listener| async {
+async fn notifications(State(store): State<Arc<dyn Store>>) -> Response {
+    let events = stream::unfold(store.listen(), |mut listener: Listener| async {
         let next = tokio::time::timeout(wire::HEARTBEAT, listener.next()).await;
         let text = match next {
             Ok(Some(effects)) => format!("data: {}\n\n", serde_json::to_string(&*effects).unwrap()),
@@ -93,10 +93,10 @@ async fn news(State(store): State<Arc<dyn Store>>) -> Response {
         Some((Ok::<_, Infallible>(text), listener))
     });
     let kind = [(header::CONTENT_TYPE, "text/event-stream")];
-    (kind, Body::from_stream(told)).into_response()
+    (kind, Body::from_stream(events)).into_response()
 }
 
-/// The routes for who has that token, and for nobody else.
+/// The routes for callers with that token, and for no others.
 pub fn guarded(store: Arc<dyn Store>, token: &'static str) -> Router {
     let guard = move |request: Request, next: Next| async move {
         let given = request.headers().get(header::AUTHORIZATION);

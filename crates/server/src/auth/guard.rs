@@ -32,7 +32,7 @@ pub async fn guard(
                 }
                 request.extensions_mut().insert(caller);
                 request.extensions_mut().insert(role);
-                match placed(&request) {
+                match take_slot(&request) {
                     Ok(()) => next.run(request).await,
                     Err(full) => full.into_response(),
                 }
@@ -43,10 +43,10 @@ pub async fn guard(
     }
 }
 
-/// Takes a place for a request without a body. A request with a body takes it when the body is complete.
-fn placed(request: &Request) -> Result<(), Problem> {
+/// Takes a slot for a request without a body. A request with a body takes it when the body is complete.
+fn take_slot(request: &Request) -> Result<(), Problem> {
     match request.extensions().get::<Admission>() {
-        Some(ticket) if request.body().is_end_stream() => ticket.take_place(),
+        Some(ticket) if request.body().is_end_stream() => ticket.take_slot(),
         _ => Ok(()),
     }
 }
@@ -157,11 +157,11 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
 /// response.
 fn is_for_loopback(uri: &Uri, headers: &HeaderMap) -> bool {
     // HTTP/2 has the host in the URI, HTTP/1.1 in the header. HTTP/1.0, which no browser uses, may have none.
-    let said = headers.get_all(header::HOST).iter().map(|host| {
+    let in_headers = headers.get_all(header::HOST).iter().map(|host| {
         let authority = host.to_str().ok()?.parse::<Authority>().ok()?;
         Some(authority.host().to_owned())
     });
-    let mut named = said.chain(uri.host().map(|host| Some(host.to_owned())));
+    let mut named = in_headers.chain(uri.host().map(|host| Some(host.to_owned())));
     named.all(|host| host.is_some_and(|host| is_loopback(&host)))
 }
 

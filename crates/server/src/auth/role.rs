@@ -31,9 +31,9 @@ impl Role {
     /// `true` if this role may use a route that needs `needed`. The role `read` may also read what a route for `send`
     /// returns.
     pub fn may(self, needed: Self, method: &Method) -> bool {
-        let looks = matches!(*method, Method::GET | Method::HEAD);
+        let is_read = matches!(*method, Method::GET | Method::HEAD);
         self == Self::Operate
             || self == needed
-            || (self == Self::Read && looks && needed == Self::Send)
+            || (self == Self::Read && is_read && needed == Self::Send)
     }
 }

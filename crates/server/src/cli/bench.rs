@@ -67,7 +67,7 @@ impl Machine for Steps {
 
 const PING: Signal<bool> = Signal::new("ping");
 
-/// Waits for signals until one says that it was the last.
+/// Waits for signals until the last one, which is marked.
 struct Signals;
 
 #[derive(Step)]
@@ -158,7 +158,7 @@ impl Args {
             number("p99").leaves(1),
         ]);
         for figure in &figures {
-            let said = |time: Option<Duration>| {
+            let milliseconds = |time: Option<Duration>| {
                 time.map_or_else(
                     || "-".to_owned(),
                     |time| format!("{:.1} ms", time.as_secs_f64() * 1_000.0),
@@ -168,8 +168,8 @@ impl Args {
                 figure.what.to_owned(),
                 format!("{:.0}", figure.per_second()),
                 figure.count.to_string(),
-                said(figure.latency.map(|(p50, _)| p50)),
-                said(figure.latency.map(|(_, p99)| p99)),
+                milliseconds(figure.latency.map(|(p50, _)| p50)),
+                milliseconds(figure.latency.map(|(_, p99)| p99)),
             ]);
         }
         table.print(&out)?;
@@ -253,7 +253,7 @@ async fn drained(abide: &Abide, count: u64) -> Result<Figure> {
         })
         .start()
         .await?;
-    // Somebody else may serve the queue too.
+    // Other workers may serve the queue too.
     let _ = tokio::time::timeout(Duration::from_secs(120), all.wait_for(|all| *all)).await;
     engine.shutdown().await;
     Ok(Figure {
@@ -316,8 +316,8 @@ async fn signals(abide: &Abide, callers: u64, time: Duration) -> Result<Figure> 
         move |number| {
             let (abide, ids) = (abide.clone(), ids.clone());
             async move {
-                let places = ids.len() as u64;
-                if let Some(id) = ids.get((number % places.max(1)) as usize) {
+                let count = ids.len() as u64;
+                if let Some(id) = ids.get((number % count.max(1)) as usize) {
                     abide.signal(*id, PING, &false).await?;
                 }
                 Ok(())

@@ -11,8 +11,8 @@ use super::failure::{Exit, Result};
 use super::table::{Table, fixed, shrinking};
 use super::text::counted;
 
-/// The newest instances of each status that are looked at.
-const LOOKED_AT: usize = 10_000;
+/// The newest instances of each status that are examined.
+const EXAMINED_MAX: usize = 10_000;
 const PAGE: usize = 500;
 
 /// List blocked instances, by build, and instances that no worker has code for
@@ -38,7 +38,7 @@ struct Kind {
     builds: Vec<Name>,
 }
 
-/// Those that are alike.
+/// Instances with the same problem, and the newest of them.
 #[derive(Serialize)]
 struct Found {
     machine: Name,
@@ -58,18 +58,18 @@ struct Found {
 impl Args {
     /// Runs it.
     pub async fn run(self, context: &Context) -> Result {
-        let abide = context.describe().await?;
+        let abide = context.open_existing().await?;
         let out = context.out;
         let workers = abide.workers().await?;
         let mut found: BTreeMap<Kind, Found> = BTreeMap::new();
-        let mut looked = 0;
+        let mut examined = 0;
         for status in [Status::Scheduled, Status::Runnable] {
-            looked += gather(&abide, status, &workers, &mut found).await?;
+            examined += gather(&abide, status, &workers, &mut found).await?;
         }
         let well = found.is_empty();
         if out.json {
             let unfit: Vec<&Found> = found.values().collect();
-            out.document(&json!({"looked_at": looked, "unfit": unfit}))?;
+            out.document(&json!({"looked_at": examined, "unfit": unfit}))?;
         } else if !well {
             let mut table = Table::new([
                 fixed("count"),
@@ -93,17 +93,17 @@ impl Args {
             }
             table.print(&out)?;
         }
-        let looked = counted(looked as u64, "instance", "instances");
+        let examined = counted(examined as u64, "instance", "instances");
         if well {
             out.say(&format!(
-                "{looked} looked at: nothing is blocked, and all have a worker"
+                "{examined} looked at: nothing is blocked, and all have a worker"
             ));
             return Ok(Exit::Done);
         }
         let count = found.values().map(|one| one.count).sum();
         let count = counted(count, "instance", "instances");
         out.say(&format!(
-            "{looked} looked at: {count} cannot go on with the workers that are running"
+            "{examined} looked at: {count} cannot go on with the workers that are running"
         ));
         if let Some(first) = found.values().next() {
             out.say(&format!("for the reason: abide show {}", first.instance));
@@ -112,7 +112,7 @@ impl Args {
     }
 }
 
-/// Gathers what cannot go on among the newest instances of a status; how many were looked at.
+/// Gathers what cannot go on among the newest instances of a status. Returns the number of examined instances.
 async fn gather(
     abide: &Abide,
     status: Status,
@@ -123,35 +123,35 @@ async fn gather(
         status: Some(status),
         ..Filter::default()
     };
-    let (mut before, mut looked) = (None, 0);
-    while looked < LOOKED_AT {
+    let (mut before, mut examined) = (None, 0);
+    while examined < EXAMINED_MAX {
         let page = abide.describe_page(&filter, before, PAGE).await?;
-        looked += page.items.len();
-        for look in page.items.into_iter().filter(is_stuck) {
-            note(look, workers, found);
+        examined += page.items.len();
+        for description in page.items.into_iter().filter(is_stuck) {
+            note(description, workers, found);
         }
         match page.next {
             Some(next) => before = Some(next),
             None => break,
         }
     }
-    Ok(looked)
+    Ok(examined)
 }
 
-fn is_stuck(look: &Description) -> bool {
+fn is_stuck(description: &Description) -> bool {
     matches!(
-        look.liveness,
+        description.liveness,
         Liveness::Blocked | Liveness::ReplayBlocked | Liveness::WaitingForWorker
     )
 }
 
-fn note(look: Description, workers: &[Worker], found: &mut BTreeMap<Kind, Found>) {
-    let one = look.instance;
+fn note(description: Description, workers: &[Worker], found: &mut BTreeMap<Kind, Found>) {
+    let one = description.instance;
     let kind = Kind {
         machine: one.machine.clone(),
         version: one.version,
         step: one.step.clone(),
-        liveness: look.liveness.name(),
+        liveness: description.liveness.name(),
         builds: one.unfit.clone(),
     };
     let alike = found.entry(kind).or_insert_with(|| {
@@ -166,11 +166,14 @@ fn note(look: Description, workers: &[Worker], found: &mut BTreeMap<Kind, Found>
             machine: one.machine,
             version: one.version,
             step: one.step,
-            liveness: look.liveness.name(),
+            liveness: description.liveness.name(),
             builds: one.unfit,
             count: 0,
             instance: one.id,
-            reason: look.reason.map(|reason| reason.text).unwrap_or_default(),
+            reason: description
+                .reason
+                .map(|reason| reason.text)
+                .unwrap_or_default(),
         }
     });
     alike.count += 1;

@@ -1,4 +1,4 @@
-//! `abide completions`, `abide man`: what a shell and a reader need to know of the commands.
+//! `abide completions`, `abide man`: shell completions and manual pages.
 
 use std::path::PathBuf;
 

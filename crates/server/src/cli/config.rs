@@ -1,4 +1,4 @@
-//! `abide config`: what is in force, and who says so.
+//! `abide config`: the settings in force, and their sources.
 
 use serde_json::json;
 

@@ -16,11 +16,11 @@ pub struct Context {
     pub store: String,
     /// Bearer token for the server.
     pub token: Option<String>,
-    /// How large things may get.
+    /// The size limits.
     pub limits: Limits,
     /// The file of the authorities that a server is trusted by.
     authorities: Option<PathBuf>,
-    /// Where output goes.
+    /// The output.
     pub out: Out,
     /// The open store, to be closed at the end.
     opened: Mutex<Vec<Opened>>,
@@ -69,7 +69,7 @@ impl Context {
         abide
     }
 
-    /// Opens the store for a command that writes; a file that is not there is made.
+    /// Opens the store for a command that writes. Creates the file if it does not exist.
     pub async fn write(&self) -> Result<Abide> {
         settings::prepare(&self.store).map_err(|error| {
             let text = format!("cannot create the directory of the store: {error}");
@@ -78,8 +78,8 @@ impl Context {
         Ok(self.keep(self.open().await?))
     }
 
-    /// Opens the store for a command that looks: nothing is made or migrated by looking.
-    pub async fn describe(&self) -> Result<Abide> {
+    /// Opens a store that exists. Creates and migrates nothing.
+    pub async fn open_existing(&self) -> Result<Abide> {
         if let Some(file) = self.file().filter(|file| !file.exists()) {
             let text = format!(
                 "there is no store at {} yet: `abide serve` makes one, and so does the first `abide start`",
@@ -186,19 +186,19 @@ pub async fn current(abide: &Abide, target: &str) -> Result<Instance> {
     there.ok_or_else(|| Failure::nothing_at(target))
 }
 
-/// One run that must be there.
+/// Reads an instance. Returns a failure if it does not exist.
 pub async fn found(abide: &Abide, target: &str) -> Result<Instance> {
     let there = abide.get(target_of(target)?).await?;
     there.ok_or_else(|| Failure::nothing_at(target))
 }
 
-/// An instance with how it is, that must be there.
-pub async fn looked_at(abide: &Abide, target: &str) -> Result<Description> {
+/// Describes an instance. Returns a failure if it does not exist.
+pub async fn described(abide: &Abide, target: &str) -> Result<Description> {
     let there = abide.describe(target_of(target)?).await?;
     there.ok_or_else(|| Failure::nothing_at(target))
 }
 
-/// Reads an id, or a key; what can be neither is wrong usage.
+/// Parses an id or a key. Anything else is wrong usage.
 pub fn target_of(text: &str) -> Result<Target> {
     text.target().map_err(|refusal| {
         Failure::usage(refusal.to_string()).next("abide list      (ids and keys)")

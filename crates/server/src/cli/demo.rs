@@ -19,7 +19,7 @@ use super::out::Out;
 use super::serve::failed;
 use super::text::counted;
 use crate::demo::{self, Crew, Scene, Summary, TICK, Traffic};
-use crate::serve::{Ready, ServeError, Told};
+use crate::serve::{Ready, ServeError, StopSignals};
 use crate::settings::Settings;
 use crate::telemetry::Traces;
 use file::DemoFile;
@@ -50,7 +50,7 @@ pub struct Args {
     keep: Option<PathBuf>,
 }
 
-/// A worker process: what the demo calls itself as.
+/// A worker process, which the demo starts with its own binary.
 #[derive(Debug)]
 pub struct Worker {
     /// Its server.
@@ -59,11 +59,11 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// That the process was called as one: `demo-worker URL NUMBER`.
+    /// Returns the worker if the process was started as one: `demo-worker URL NUMBER`.
     pub fn called() -> Option<Self> {
-        let mut words = std::env::args().skip(1);
-        let is_one = words.next()? == demo::WORKER;
-        let (store, number) = (words.next()?, words.next()?.parse().ok()?);
+        let mut args = std::env::args().skip(1);
+        let is_one = args.next()? == demo::WORKER;
+        let (store, number) = (args.next()?, args.next()?.parse().ok()?);
         is_one.then_some(Self { store, number })
     }
 
@@ -76,11 +76,11 @@ impl Worker {
 
 /// How long finished instances are kept.
 const KEPT: Duration = Duration::from_secs(300);
-/// How long the server finishes what runs.
+/// How long a shutdown waits for running work.
 const GRACE: Duration = Duration::from_secs(2);
 /// How many ticks there are between two pictures.
 const PICTURE: u64 = 4;
-/// How long workers may take until their processes are there.
+/// How long the worker processes may take to start.
 const START: Duration = Duration::from_secs(10);
 
 /// Runs the demo until it is asked to stop.
@@ -91,16 +91,16 @@ pub async fn run(args: Args, global: &Global) -> Result {
         return Err(Failure::usage(text).next("abide demo --keep demo.db"));
     }
     guarded(&args.listen)?;
-    // Before there is anything to clean up: a signal that comes then must find somebody.
-    let mut told = Told::listen().map_err(failed)?;
-    let place = DemoFile::new(args.keep.as_deref())?;
-    let abide = Abide::open(&place.store())
+    // The handlers are installed before there is anything to clean up.
+    let mut signals = StopSignals::listen().map_err(failed)?;
+    let file = DemoFile::new(args.keep.as_deref())?;
+    let abide = Abide::open(&file.store())
         .await
         .map_err(|error| Failure::from(error).next("abide demo --keep demo.db"))?;
-    let ended = serve(&abide, &args, &place, global.out(), &mut told).await;
+    let ended = serve(&abide, &args, &file, global.out(), &mut signals).await;
     abide.close().await;
-    // Its files go with it.
-    drop(place);
+    // Removes the files, unless they are kept.
+    drop(file);
     ended
 }
 
@@ -126,13 +126,19 @@ fn guarded(listen: &str) -> Result<()> {
 }
 
 /// Serves, and shows the scene until it is over.
-async fn serve(abide: &Abide, args: &Args, place: &DemoFile, out: Out, told: &mut Told) -> Result {
-    place.wait_for_others(abide).await?;
+async fn serve(
+    abide: &Abide,
+    args: &Args,
+    file: &DemoFile,
+    out: Out,
+    signals: &mut StopSignals,
+) -> Result {
+    file.wait_for_others(abide).await?;
     let graph = demo::parcel::parcel()
         .map_err(|error| Failure::new(Exit::Refused, "demo", error.to_string()))?;
     abide.keep_graph(&graph).await?;
     let mut settings = Settings::default();
-    (settings.store, settings.listen) = (Some(place.store()), args.listen.clone());
+    (settings.store, settings.listen) = (Some(file.store()), args.listen.clone());
     (settings.retention, settings.grace) = (Retention::For(KEPT), GRACE);
     let ready = Ready::over(abide, settings, Traces::off())
         .await
@@ -147,9 +153,9 @@ async fn serve(abide: &Abide, args: &Args, place: &DemoFile, out: Out, told: &mu
     let exe = std::env::current_exe()?;
     let crew = Crew::start(exe, &url, args.workers);
     let scene = Scene::new(abide, crew, args.workers, traffic);
-    let ended = show(scene, place, &url, out, told).await;
+    let ended = show(scene, file, &url, out, signals).await;
     stop.cancel();
-    // A task that panicked has said so already.
+    // A panic of the task was already reported.
     let _ = server.await;
     ended
 }
@@ -163,17 +169,23 @@ fn not_served(error: ServeError) -> Failure {
     }
 }
 
-/// Shows the scene until somebody ends it; then what became of it.
-async fn show(mut scene: Scene, place: &DemoFile, url: &str, out: Out, told: &mut Told) -> Result {
+/// Shows the scene until the user ends it, and then the summary.
+async fn show(
+    mut scene: Scene,
+    file: &DemoFile,
+    url: &str,
+    out: Out,
+    signals: &mut StopSignals,
+) -> Result {
     let mut hangup = signal(SignalKind::hangup())?;
-    // Between two things that it does, never in the middle of one: what is counted stays right.
+    // The demo stops between two actions, never in the middle of one, so that its counts stay right.
     let stop = async {
         tokio::select! {
-            () = told.stop() => {}
+            () = signals.stop() => {}
             _ = hangup.recv() => {}
         }
     };
-    let played = play(&mut scene, place, url, out, stop).await;
+    let played = play(&mut scene, file, url, out, stop).await;
     if out.terminal && !out.json {
         // Below the input line. A closed output is not an error.
         let _ = out.raw("\n\n");
@@ -181,21 +193,21 @@ async fn show(mut scene: Scene, place: &DemoFile, url: &str, out: Out, told: &mu
     let summary = tokio::select! {
         summary = scene.end() => summary?,
         // A second request to stop: the workers are killed, and nothing is counted.
-        () = told.again() => return Ok(Exit::Refused),
+        () = signals.stop_again() => return Ok(Exit::Refused),
     };
     played?;
     // The terminal may have another width by now.
-    output::last(&Out::new(out.json, out.utc), &summary, place)?;
+    output::last(&Out::new(out.json, out.utc), &summary, file)?;
     Ok(match summary.wrong.is_empty() {
         true => Exit::Done,
         false => Exit::Refused,
     })
 }
 
-/// Plays until then, or until somebody types q.
+/// Runs the demo until `stop` completes, or until the user types q.
 async fn play(
     scene: &mut Scene,
-    place: &DemoFile,
+    file: &DemoFile,
     url: &str,
     out: Out,
     stop: impl Future<Output = ()>,
@@ -203,10 +215,10 @@ async fn play(
     let mut stop = std::pin::pin!(stop);
     let started = async {
         while scene.workers().iter().any(|worker| worker.pid.is_none()) {
-            let Some((number, news)) = scene.news().await else {
+            let Some((number, change)) = scene.next_change().await else {
                 break;
             };
-            scene.hear(number, news).await?;
+            scene.handle(number, change).await?;
         }
         Ok::<_, Failure>(())
     };
@@ -217,7 +229,7 @@ async fn play(
     let mut typed = keys::typed(&out);
     let abide = called(url);
     let mut voice = Voice::new(out, url, &abide, typed.is_some());
-    voice.first(scene, place, &commands(scene, &abide))?;
+    voice.first(scene, file, &commands(scene, &abide))?;
     let mut ticks = tokio::time::interval(TICK);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut count = 0_u64;
@@ -231,8 +243,8 @@ async fn play(
                 count += 1;
                 count % PICTURE == 1
             }
-            news = scene.news() => match news {
-                Some((number, news)) => match scene.hear(number, news).await? {
+            change = scene.next_change() => match change {
+                Some((number, change)) => match scene.handle(number, change).await? {
                     Some(event) => {
                         voice.note(begun.elapsed(), &event)?;
                         voice.is_live()
@@ -261,7 +273,7 @@ async fn play(
     }
 }
 
-/// How to call the binary for the demo: by the path that it was called by, or as the shell finds it.
+/// The command line that calls the binary for the demo: with the path that it was called by, or as the shell finds it.
 fn called(url: &str) -> String {
     let called = std::env::args().next().unwrap_or_default();
     let abide = match called.contains('/') {
@@ -271,7 +283,7 @@ fn called(url: &str) -> String {
     format!("{abide} --store {url}")
 }
 
-/// Commands to copy: each works as it stands.
+/// Commands for the user to copy.
 fn commands(scene: &Scene, abide: &str) -> Vec<(String, String)> {
     let mut commands = vec![(format!("{abide} list"), "what there is".to_owned())];
     let mut left = scene
@@ -288,7 +300,7 @@ fn commands(scene: &Scene, abide: &str) -> Vec<(String, String)> {
     commands
 }
 
-/// One honest sentence.
+/// The summary in one sentence.
 fn sentence(summary: &Summary) -> String {
     let found = match summary.found {
         0 => String::new(),

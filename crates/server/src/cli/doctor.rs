@@ -1,4 +1,4 @@
-//! `abide doctor`: looks at every instance for what must not be.
+//! `abide doctor`: checks every instance for violated invariants.
 
 use abide::{Abide, Filter, Liveness, Status, Tally};
 use serde_json::json;
@@ -23,7 +23,7 @@ pub struct Args {}
 impl Args {
     /// Runs it.
     pub async fn run(self, context: &Context) -> Result {
-        let abide = context.describe().await?;
+        let abide = context.open_existing().await?;
         let out = context.out;
         out.progress("looking at every instance …");
         let seen = abide.doctor().await;
@@ -53,7 +53,7 @@ impl Args {
         let examined = counted(seen.examined as u64, "instance", "instances");
         let refused = abide.outbox_depth().await?.refused;
         if refused > 0 {
-            // They are not instances, and nothing is broken: somebody asked for what could not be done.
+            // They are not instances, and nothing is broken: these requests could not be carried out.
             let requests = counted(refused, "request", "requests");
             out.say(&format!(
                 "the outbox refused {requests}; to see why: abide outbox"
@@ -103,6 +103,6 @@ async fn is_any_unserved(abide: &Abide) -> Result<bool> {
         ..Filter::default()
     };
     let page = abide.describe_page(&ready, None, 1_000).await?;
-    let mut looks = page.items.iter();
-    Ok(looks.any(|look| look.liveness == Liveness::WaitingForWorker))
+    let mut descriptions = page.items.iter();
+    Ok(descriptions.any(|description| description.liveness == Liveness::WaitingForWorker))
 }

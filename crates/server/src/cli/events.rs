@@ -1,4 +1,4 @@
-//! `abide events`: what was published.
+//! `abide events`: the stored events.
 
 use abide::{EventFilter, Name};
 
@@ -30,7 +30,7 @@ impl Args {
         let filter = EventFilter {
             event_type: self.event_type.as_ref().map(Name::new).transpose()?,
         };
-        let abide = context.describe().await?;
+        let abide = context.open_existing().await?;
         let listed = self
             .paging
             .gather("events", async |before, limit| {

@@ -24,7 +24,7 @@ pub struct Args {
 impl Args {
     /// Runs it.
     pub async fn run(self, context: &Context) -> Result {
-        let abide = context.describe().await?;
+        let abide = context.open_existing().await?;
         let one = found(&abide, &self.target).await?;
         let gone = || Failure::nothing_at(&self.target);
         let run = abide.export(one.id).await?.ok_or_else(gone)?;
@@ -34,7 +34,7 @@ impl Args {
                 .say("it keeps no history, so that there is little to see");
         }
         let Some(path) = self.to else {
-            // States are kept to the letter.
+            // States are kept exactly as they are written.
             let text = match context.out.json {
                 true => serde_json::to_string(&run),
                 false => serde_json::to_string_pretty(&run),

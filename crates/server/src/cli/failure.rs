@@ -1,4 +1,4 @@
-//! How a command ends when it was not done: what was wrong, what to try next, and the exit code.
+//! Failures of commands: the problem, the command to try next, and the exit code.
 
 use std::io;
 use std::process::ExitCode;
@@ -10,13 +10,13 @@ use super::text::clean;
 use crate::http::{self, Problem};
 use crate::settings::SettingError;
 
-/// How the process ends. The help of every command says the same.
+/// The exit code of the process. The help of every command lists the same codes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Exit {
     /// It was done.
     Done = 0,
-    /// A rule refused it, or there is no such instance, or what was looked at did not end well.
+    /// A rule refused it, or there is no such instance, or the instance did not end well.
     Refused = 1,
     /// The command line is wrong.
     Usage = 2,
@@ -41,14 +41,14 @@ Exit codes:
 /// The next command to try if a store is not found.
 pub const WHICH_STORE: &str = "abide config      (which store is used, and where that is set)";
 
-/// Why a command was not done.
+/// The reason why a command was not carried out.
 #[derive(Debug)]
 pub struct Failure {
     /// The exit code.
     pub exit: Exit,
     /// The problem.
     pub text: String,
-    /// More of it, a line each.
+    /// Further lines of the message.
     pub lines: Vec<String>,
     /// The command to try next.
     pub next: Option<String>,
@@ -60,12 +60,12 @@ pub struct Failure {
 pub type Result<T = Exit, E = Failure> = std::result::Result<T, E>;
 
 impl Failure {
-    /// A failure with a word that programs know it by.
-    pub fn new(exit: Exit, word: &str, text: impl Into<String>) -> Self {
+    /// Makes a failure. `kind` is the name by which programs recognize it.
+    pub fn new(exit: Exit, kind: &str, text: impl Into<String>) -> Self {
         let text = text.into();
         let document = serde_json::json!({
-            "type": format!("/problems/{word}"),
-            "title": word.replace('_', " "),
+            "type": format!("/problems/{kind}"),
+            "title": kind.replace('_', " "),
             "detail": text,
         });
         Self {
@@ -82,11 +82,11 @@ impl Failure {
         Self::new(Exit::Usage, "usage", text)
     }
 
-    /// There is no such instance.
+    /// The instance does not exist.
     pub fn nothing_at(target: &str) -> Self {
         let text = format!("no instance with the id or key {}", quoted(target));
         let mut failure = Self::new(Exit::Refused, "not_found", text)
-            .answered_as(http::instances::nobody(target));
+            .answered_as(http::instances::not_found(target));
         let is_id = target.bytes().all(|byte| byte.is_ascii_digit());
         failure.next = Some(match is_id {
             true => "abide list".to_owned(),
@@ -98,21 +98,21 @@ impl Failure {
         failure
     }
 
-    /// Prints to programs what a server answers them.
+    /// Sets the JSON output to the problem that a server answers with.
     #[must_use]
     pub fn answered_as(mut self, problem: Problem) -> Self {
         self.document = serde_json::to_value(problem).ok();
         self
     }
 
-    /// Says what to try next.
+    /// Adds the command to try next.
     #[must_use]
     pub fn next(mut self, command: impl Into<String>) -> Self {
         self.next = Some(command.into());
         self
     }
 
-    /// Says one thing more to programs.
+    /// Adds a field to the JSON output.
     #[must_use]
     pub fn with(mut self, name: &str, value: impl serde::Serialize) -> Self {
         if let (Some(Value::Object(fields)), Ok(value)) =
@@ -123,7 +123,7 @@ impl Failure {
         self
     }
 
-    /// Says one thing more to people.
+    /// Adds a line to the message.
     #[must_use]
     pub fn line(mut self, line: impl Into<String>) -> Self {
         self.lines.push(line.into());
@@ -142,18 +142,18 @@ impl Failure {
     }
 
     /// The text for people, without control characters.
-    pub fn told(&self) -> String {
+    pub fn message(&self) -> String {
         if self.document.is_none() {
             return String::new();
         }
-        let mut told = format!("abide: {}\n", clean(&self.text));
+        let mut message = format!("abide: {}\n", clean(&self.text));
         for line in &self.lines {
-            told.push_str(&format!("  {}\n", clean(line)));
+            message.push_str(&format!("  {}\n", clean(line)));
         }
         if let Some(next) = &self.next {
-            told.push_str(&format!("try: {}\n", clean(next)));
+            message.push_str(&format!("try: {}\n", clean(next)));
         }
-        told
+        message
     }
 }
 
@@ -259,7 +259,7 @@ pub fn duplicate(holder: abide::InstanceId) -> Failure {
 
 /// A signal or an update that was not accepted; `id` is what a server calls its record.
 pub fn not_sent(error: SendError, target: &str, name: &str, id: &str) -> Failure {
-    let word = shell_quoted(target);
+    let quoted_target = shell_quoted(target);
     let mut failure = match &error {
         // Only a signal to a key can be held.
         SendError::NoTarget(_)
@@ -270,21 +270,21 @@ pub fn not_sent(error: SendError, target: &str, name: &str, id: &str) -> Failure
         SendError::NoTarget(_) => {
             let hold = "      (holds it for the instance that starts with the key)";
             let next = format!(
-                "abide signal {word} {} --hold-for 1h{hold}",
+                "abide signal {quoted_target} {} --hold-for 1h{hold}",
                 shell_quoted(name)
             );
             return Failure::nothing_at(target).next(next);
         }
         SendError::Rejected(rejected) => {
             let text = rejected.why.to_string();
-            Failure::new(Exit::Refused, "refused", text).next(format!("abide show {word}"))
+            Failure::new(Exit::Refused, "refused", text).next(format!("abide show {quoted_target}"))
         }
         SendError::Error(_) => match error {
             SendError::Error(error) => return error.into(),
             _ => return Failure::nothing_at(target),
         },
         other => Failure::new(Exit::Refused, "refused", other.to_string())
-            .next(format!("abide show {word}")),
+            .next(format!("abide show {quoted_target}")),
     };
     if let SendError::Rejected(rejected) = &error {
         if let Some(current) = rejected.current {
@@ -325,12 +325,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_failure_is_told_without_control_characters_and_ends_with_what_to_try() {
-        let told = Failure::nothing_at("order:\u{1b}[31m1").told();
-        assert!(!told.contains('\u{1b}'), "{told:?}");
+    fn a_message_has_no_control_characters_and_ends_with_the_command_to_try() {
+        let message = Failure::nothing_at("order:\u{1b}[31m1").message();
+        assert!(!message.contains('\u{1b}'), "{message:?}");
         assert!(
-            told.ends_with("try: abide list --key-prefix order\n"),
-            "{told}"
+            message.ends_with("try: abide list --key-prefix order\n"),
+            "{message}"
         );
     }
 

@@ -1,4 +1,4 @@
-//! The wait and the health of an instance in one sentence. The rules decide; this only words the result.
+//! The wait and the health of an instance in one sentence. The rules decide; this file only formats the result.
 
 use abide::{
     Cause, Description, Instance, Liveness, Reason, ReasonCode, Status, Timestamp, WaitKind,
@@ -11,7 +11,7 @@ use super::failure::shell_quoted;
 use super::out::Tone;
 use super::text::{clean, counted, cut_middle};
 use super::times::{length, relative};
-use super::waits::event_said;
+use super::waits::event_text;
 
 /// The data that the sentence needs besides the instance.
 #[derive(Clone, Debug, Default)]
@@ -24,15 +24,18 @@ pub struct Around {
     pub newer: Option<abide::InstanceId>,
 }
 
-/// The sentence, and how it is to be seen.
-pub fn sentence(look: &Description, around: &Around, now: Timestamp) -> (Tone, String) {
-    let one = &look.instance;
+/// The sentence, and the tone to print it in.
+pub fn sentence(description: &Description, around: &Around, now: Timestamp) -> (Tone, String) {
+    let one = &description.instance;
     let target = name_of(one);
-    let why = look.reason.as_ref().map_or("", |reason| &reason.text);
-    match look.liveness {
+    let why = description
+        .reason
+        .as_ref()
+        .map_or("", |reason| &reason.text);
+    match description.liveness {
         Liveness::Closed => closed(one, around, &target, now),
-        Liveness::Running => running(look, around),
-        Liveness::Ready => ready(look, around, now),
+        Liveness::Running => running(description, around),
+        Liveness::Ready => ready(description, around, now),
         Liveness::WaitingForWorker => {
             let text = format!(
                 "could run{}, but {}. Start one; nothing is lost meanwhile. live workers: abide workers",
@@ -41,11 +44,11 @@ pub fn sentence(look: &Description, around: &Around, now: Timestamp) -> (Tone, S
             );
             (Tone::Bad, text)
         }
-        Liveness::Scheduled => scheduled(look, &target, now),
+        Liveness::Scheduled => scheduled(description, &target, now),
         Liveness::WaitingForSignal
         | Liveness::WaitingForEvent
         | Liveness::WaitingForCondition
-        | Liveness::WaitingForChildren => waits(look, around, now),
+        | Liveness::WaitingForChildren => waits(description, around, now),
         Liveness::ReplayBlocked => {
             let text = format!(
                 "blocked: its code does not match its history ({}). Deploy code that fits: it continues when a worker with that \
@@ -73,7 +76,7 @@ pub fn sentence(look: &Description, around: &Around, now: Timestamp) -> (Tone, S
     }
 }
 
-/// How an instance is addressed on the command line.
+/// The key or the id that addresses an instance on the command line.
 pub fn name_of(one: &Instance) -> String {
     match &one.key {
         Some(key) => shell_quoted(&clean(key.as_str())),
@@ -109,10 +112,10 @@ fn closed(one: &Instance, around: &Around, target: &str, now: Timestamp) -> (Ton
     }
 }
 
-fn running(look: &Description, around: &Around) -> (Tone, String) {
-    let one = &look.instance;
+fn running(description: &Description, around: &Around) -> (Tone, String) {
+    let one = &description.instance;
     let step = clean(one.step.as_str()).into_owned();
-    if let Some(reason) = &look.reason {
+    if let Some(reason) = &description.reason {
         let text = format!("runs step {step}, but {}", clean(&reason.text));
         return (Tone::Careful, text);
     }
@@ -127,10 +130,10 @@ fn running(look: &Description, around: &Around) -> (Tone, String) {
     (Tone::Good, text)
 }
 
-fn ready(look: &Description, around: &Around, now: Timestamp) -> (Tone, String) {
-    let one = &look.instance;
+fn ready(description: &Description, around: &Around, now: Timestamp) -> (Tone, String) {
+    let one = &description.instance;
     let lasting = lasting(one.due_at, now);
-    if let Some(reason) = &look.reason {
+    if let Some(reason) = &description.reason {
         let text = format!("ready to run{lasting}, but {}", clean(&reason.text));
         return (Tone::Careful, text);
     }
@@ -161,9 +164,9 @@ fn ready(look: &Description, around: &Around, now: Timestamp) -> (Tone, String) 
     (Tone::Good, text)
 }
 
-fn scheduled(look: &Description, target: &str, now: Timestamp) -> (Tone, String) {
-    let one = &look.instance;
-    let wait: Option<&Waiting> = look.wait.as_ref();
+fn scheduled(description: &Description, target: &str, now: Timestamp) -> (Tone, String) {
+    let one = &description.instance;
+    let wait: Option<&Waiting> = description.wait.as_ref();
     if one.status == Status::Reserved {
         let machine = shell_quoted(&clean(one.machine.as_str()));
         let text = format!(
@@ -195,7 +198,7 @@ fn scheduled(look: &Description, target: &str, now: Timestamp) -> (Tone, String)
         _ => "is due".to_owned(),
     };
     let when = relative(due, now);
-    match &look.reason {
+    match &description.reason {
         Some(reason) if reason.code == ReasonCode::Failing => (
             Tone::Careful,
             format!("is tried again {when}: {}", clean(&reason.text)),
@@ -208,16 +211,16 @@ fn scheduled(look: &Description, target: &str, now: Timestamp) -> (Tone, String)
     }
 }
 
-fn waits(look: &Description, around: &Around, now: Timestamp) -> (Tone, String) {
-    let one = &look.instance;
-    let wait = look.wait.as_ref();
+fn waits(description: &Description, around: &Around, now: Timestamp) -> (Tone, String) {
+    let one = &description.instance;
+    let wait = description.wait.as_ref();
     let deadline = wait.and_then(|wait| wait.deadline);
     let until = match deadline {
         Some(deadline) if deadline > now => format!(" (deadline {})", relative(deadline, now)),
         Some(deadline) => format!(" (its deadline passed {})", relative(deadline, now)),
         None => " (no deadline)".to_owned(),
     };
-    let (what, wakes) = match look.liveness {
+    let (what, wakes) = match description.liveness {
         Liveness::WaitingForCondition => {
             let names = listed(one.awaits.iter().map(|name| name.as_str()), "and");
             (
@@ -232,7 +235,7 @@ fn waits(look: &Description, around: &Around, now: Timestamp) -> (Tone, String) 
         _ => wanted(one, around),
     };
     let lasting = lasting(wait.and_then(|wait| wait.since), now);
-    match &look.reason {
+    match &description.reason {
         Some(reason) => {
             let tone = match reason.code {
                 ReasonCode::SimilarSignal | ReasonCode::UnmatchedEvent => Tone::Careful,
@@ -248,7 +251,7 @@ fn waits(look: &Description, around: &Around, now: Timestamp) -> (Tone, String) 
     }
 }
 
-/// Why a wait is not healthy, and where to look.
+/// The reason why a wait is not healthy, and the command that shows more.
 fn unwell(one: &Instance, reason: &Reason) -> String {
     let text = clean(&reason.text);
     let which = match reason.code {
@@ -270,10 +273,10 @@ fn wanted(one: &Instance, around: &Around) -> (String, &'static str) {
         .filter(|name| name.event_type().is_none())
         .map(|name| name.as_str())
         .collect();
-    let events: Vec<String> = around.waiters.iter().map(event_said).collect();
-    let said = |word: &str, names: &[String]| match names {
-        [one] => format!("{word} {one}"),
-        many => format!("one of the {word}s {}", many.join(", ")),
+    let events: Vec<String> = around.waiters.iter().map(event_text).collect();
+    let named = |kind: &str, names: &[String]| match names {
+        [one] => format!("{kind} {one}"),
+        many => format!("one of the {kind}s {}", many.join(", ")),
     };
     let signals: Vec<String> = signals
         .iter()
@@ -287,35 +290,35 @@ fn wanted(one: &Instance, around: &Around) -> (String, &'static str) {
                 .filter_map(|name| name.event_type())
                 .map(|name| clean(name).into_owned());
             (
-                said("event", &names.collect::<Vec<_>>()),
+                named("event", &names.collect::<Vec<_>>()),
                 "such an event wakes it",
             )
         }
-        (_, 0) => (said("signal", &signals), "a signal of that name wakes it"),
-        (0, _) => (said("event", &events), "such an event wakes it"),
+        (_, 0) => (named("signal", &signals), "a signal of that name wakes it"),
+        (0, _) => (named("event", &events), "such an event wakes it"),
         _ => (
             format!(
                 "{}, or {}",
-                said("signal", &signals),
-                said("event", &events)
+                named("signal", &signals),
+                named("event", &events)
             ),
             "either wakes it",
         ),
     }
 }
 
-/// For how long something is so.
+/// The time since a moment, as text.
 fn lasting(moment: Option<Timestamp>, now: Timestamp) -> String {
     moment.map_or(String::new(), |moment| {
         format!(" for {}", length(now.since(moment)))
     })
 }
 
-fn listed<'a>(names: impl Iterator<Item = &'a str>, word: &str) -> String {
+fn listed<'a>(names: impl Iterator<Item = &'a str>, conjunction: &str) -> String {
     let names: Vec<String> = names.map(|name| clean(name).into_owned()).collect();
     match names.as_slice() {
         [] => "of its own".to_owned(),
         [one] => one.clone(),
-        [most @ .., last] => format!("{} {word} {last}", most.join(", ")),
+        [most @ .., last] => format!("{} {conjunction} {last}", most.join(", ")),
     }
 }

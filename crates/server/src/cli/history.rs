@@ -12,11 +12,11 @@ use super::times::length;
 const MOST: usize = 200;
 
 /// Describes a history event in a few words.
-pub fn told(entry: &Entry, out: &Out) -> String {
-    clean(&words(&entry.what, out)).into_owned()
+pub fn describe_event(entry: &Entry, out: &Out) -> String {
+    clean(&described(&entry.what, out)).into_owned()
 }
 
-fn words(what: &HistoryEvent, out: &Out) -> String {
+fn described(what: &HistoryEvent, out: &Out) -> String {
     let until = |deadline: &Option<Timestamp>| {
         let until = deadline.map(|deadline| format!(" until {}", out.exact(deadline)));
         until.unwrap_or_default()

@@ -58,7 +58,7 @@ pub struct Args {
 impl Args {
     /// Runs it.
     pub async fn run(self, context: &Context) -> Result {
-        let abide = context.describe().await?;
+        let abide = context.open_existing().await?;
         let filter = self.filter(&abide).await?;
         let listed = self
             .paging
@@ -68,7 +68,7 @@ impl Args {
                     items: page
                         .items
                         .into_iter()
-                        .filter(|look| self.wants(look))
+                        .filter(|description| self.wants(description))
                         .collect(),
                     next: page.next,
                 })
@@ -77,9 +77,9 @@ impl Args {
         let out = context.out;
         if out.json {
             let mut items = Vec::new();
-            for look in listed.items {
-                let waiters = waiters(&abide, &look).await?;
-                items.push(InstanceView::new(look, waiters));
+            for description in listed.items {
+                let waiters = waiters(&abide, &description).await?;
+                items.push(InstanceView::new(description, waiters));
             }
             out.document(&Listed {
                 items,
@@ -93,10 +93,10 @@ impl Args {
     }
 
     /// `true` if an instance has the requested liveness, by which the store cannot select.
-    fn wants(&self, look: &Description) -> bool {
-        let name = look.liveness.name();
+    fn wants(&self, description: &Description) -> bool {
+        let name = description.liveness.name();
         let is_so = self.liveness.is_empty() || self.liveness.iter().any(|wanted| wanted == name);
-        is_so && (!self.failing || is_failing(&look.instance))
+        is_so && (!self.failing || is_failing(&description.instance))
     }
 
     async fn filter(&self, abide: &Abide) -> Result<Filter> {
@@ -136,8 +136,8 @@ pub fn print(context: &Context, abide: &Abide, listed: &Listed<Description>) -> 
         shrinking("waits for").leaves(4),
         fixed("updated").leaves(5),
     ]);
-    for look in &listed.items {
-        let one = &look.instance;
+    for description in &listed.items {
+        let one = &description.instance;
         table.row([
             one.id.to_string(),
             one.key
@@ -146,22 +146,22 @@ pub fn print(context: &Context, abide: &Abide, listed: &Listed<Description>) -> 
             format!("{} v{}", one.machine, one.version),
             one.step.to_string(),
             one.status.to_string(),
-            waits_for(look, now),
+            waits_for(description, now),
             relative(one.updated_at, now),
         ]);
     }
     table.print(&context.out)
 }
 
-fn waits_for(look: &Description, now: abide::Timestamp) -> String {
-    match look.liveness {
+fn waits_for(description: &Description, now: abide::Timestamp) -> String {
+    match description.liveness {
         Liveness::WaitingForWorker => return "a worker".to_owned(),
         unwell @ (Liveness::ReplayBlocked | Liveness::Blocked | Liveness::RepairNeeded) => {
             return unwell.name().replace('_', " ");
         }
         _ => {}
     }
-    let Some(wait) = &look.wait else {
+    let Some(wait) = &description.wait else {
         return "-".to_owned();
     };
     if let Some(source) = wait.resume_source {
@@ -174,7 +174,7 @@ fn waits_for(look: &Description, now: abide::Timestamp) -> String {
         .collect();
     let what = match wait.kind {
         WaitKind::Children => counted(
-            u64::from(look.instance.children_needed),
+            u64::from(description.instance.children_needed),
             "child",
             "children",
         ),

@@ -26,7 +26,7 @@ pub struct Args {
     schema: bool,
 }
 
-/// Where a store's tables stand, and what brings them further.
+/// The version of a store's tables, the newest version, and the statements between them.
 struct Stand {
     version: i64,
     newest: i64,
@@ -55,7 +55,7 @@ impl Args {
             context.write().await?;
         }
         if out.json {
-            let (word, done) = if self.plan {
+            let (field, done) = if self.plan {
                 ("sql", false)
             } else {
                 ("applied", true)
@@ -67,7 +67,7 @@ impl Args {
                 } else {
                     json!(plan)
                 };
-                fields.insert(word.to_owned(), value);
+                fields.insert(field.to_owned(), value);
             }
             out.document(&answer)?;
             return Ok(Exit::Done);

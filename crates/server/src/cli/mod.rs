@@ -95,7 +95,7 @@ pub struct Global {
 }
 
 impl Global {
-    /// The settings in force, with what a command's own flags say.
+    /// The settings in force, including those from the flags of a command.
     fn settings(&self, more: Vec<(String, String, &'static str)>) -> Result<Settings> {
         let mut values = more;
         if let Some(store) = &self.store {
@@ -109,7 +109,7 @@ impl Global {
             .map_err(|error| Failure::usage(error.to_string()).next("abide config"))
     }
 
-    /// Where output goes.
+    /// The output.
     fn out(&self) -> Out {
         Out::new(self.json, self.utc)
     }
@@ -128,7 +128,7 @@ impl Global {
 enum Command {
     Serve(serve::Args),
     Demo(demo::Args),
-    /// No command of anybody's: neither in the help nor completed.
+    /// An internal command: neither in the help nor completed.
     #[command(skip)]
     DemoWorker(demo::Worker),
     #[command(flatten)]
@@ -174,7 +174,7 @@ pub fn main() -> ExitCode {
                 // A closed output is not an error.
                 let _ = out.document(document);
             }
-            out.tell(&failure.told());
+            out.tell(&failure.message());
             failure.exit.into()
         }
     }

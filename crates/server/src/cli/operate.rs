@@ -1,4 +1,4 @@
-//! `abide cancel`, `abide restart`, `abide repair`: what an operator does to one instance.
+//! `abide cancel`, `abide restart`, `abide repair`: operations on one instance.
 
 use serde_json::json;
 
@@ -31,7 +31,7 @@ impl Cancel {
     /// Runs it.
     pub async fn run(self, context: &Context) -> Result {
         let target = target_of(&self.target)?;
-        let abide = context.describe().await?;
+        let abide = context.open_existing().await?;
         let mut cancelling = abide.cancel(target, self.reason).source("cli");
         if self.leave_children {
             cancelling = cancelling.leave_children();
@@ -89,7 +89,7 @@ impl Restart {
     /// Runs it.
     pub async fn run(self, context: &Context) -> Result {
         let target = target_of(&self.target)?;
-        let abide = context.describe().await?;
+        let abide = context.open_existing().await?;
         let mut restarting = abide.restart(target);
         if let Some(step) = &self.step {
             restarting = restarting.at_named(step);
@@ -128,7 +128,7 @@ impl Repair {
     /// Runs it.
     pub async fn run(self, context: &Context) -> Result {
         let target = target_of(&self.target)?;
-        let abide = context.describe().await?;
+        let abide = context.open_existing().await?;
         let repaired = abide
             .repair(target)
             .await

@@ -52,8 +52,8 @@ impl Out {
             .ok()
             .and_then(|columns| columns.parse().ok());
         let width = terminal.then(|| {
-            let asked = terminal_size::terminal_size().map(|(width, _)| usize::from(width.0));
-            columns.or(asked).unwrap_or(WIDTH).max(20)
+            let reported = terminal_size::terminal_size().map(|(width, _)| usize::from(width.0));
+            columns.or(reported).unwrap_or(WIDTH).max(20)
         });
         Self {
             json,

@@ -1,4 +1,4 @@
-//! `abide outbox`: how much waits in the outbox, what was refused, and what is done about that.
+//! `abide outbox`: the depth of the outbox, its refused requests, and the operations on them.
 
 use abide::OutboxId;
 use serde_json::json;
@@ -54,7 +54,7 @@ impl Args {
 }
 
 async fn list(context: &Context, paging: &Paging) -> Result {
-    let abide = context.describe().await?;
+    let abide = context.open_existing().await?;
     let depth = abide.outbox_depth().await?;
     let listed = paging
         .gather("refused", async |before, limit| {
@@ -98,7 +98,7 @@ async fn list(context: &Context, paging: &Paging) -> Result {
 }
 
 async fn settle(context: &Context, ids: &[i64], again: bool) -> Result {
-    let abide = context.describe().await?;
+    let abide = context.open_existing().await?;
     let which: Vec<OutboxId> = ids.iter().copied().map(OutboxId).collect();
     let (found, outcome) = match again {
         true => (abide.retry_refused(&which).await?, "requeued"),

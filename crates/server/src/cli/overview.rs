@@ -28,7 +28,7 @@ pub struct Workers {}
 impl Workers {
     /// Runs the command.
     pub async fn run(self, context: &Context) -> Result {
-        let abide = context.describe().await?;
+        let abide = context.open_existing().await?;
         let workers = abide.workers().await?;
         let (out, now) = (context.out, now(&abide));
         if out.json {
@@ -80,7 +80,7 @@ pub struct Queues {}
 impl Queues {
     /// Runs the command.
     pub async fn run(self, context: &Context) -> Result {
-        let abide = context.describe().await?;
+        let abide = context.open_existing().await?;
         let depths = abide.depths().await?;
         let (out, now) = (context.out, now(&abide));
         if out.json {
@@ -138,7 +138,7 @@ pub struct Machines {}
 impl Machines {
     /// Runs the command.
     pub async fn run(self, context: &Context) -> Result {
-        let abide = context.describe().await?;
+        let abide = context.open_existing().await?;
         let out = context.out;
         let mut machines = Vec::new();
         for declared in abide.store().machines().await? {
@@ -207,7 +207,7 @@ pub struct Stats {}
 impl Stats {
     /// Runs the command.
     pub async fn run(self, context: &Context) -> Result {
-        let abide = context.describe().await?;
+        let abide = context.open_existing().await?;
         let (depths, workers) = (abide.depths().await?, abide.workers().await?);
         let tally = abide.tally().await?;
         let (out, now) = (context.out, now(&abide));

@@ -67,7 +67,7 @@ impl Paging {
             if from.is_none() || items.len() >= most {
                 return Ok(Listed {
                     items,
-                    next_cursor: from.and_then(|place| encode(list, &place)),
+                    next_cursor: from.and_then(|position| encode(list, &position)),
                 });
             }
         }

@@ -45,7 +45,7 @@ struct Answer<'a> {
 impl Args {
     /// Runs it.
     pub async fn run(self, context: &Context) -> Result {
-        let abide = context.describe().await?;
+        let abide = context.open_existing().await?;
         let mut one = current(&abide, &self.target).await?;
         if let Some(patience) = self.wait {
             let ended = ended(&abide, &one);
@@ -78,8 +78,8 @@ impl Args {
             }
             return Ok(Exit::Done);
         }
-        let failure = |word: &str, text: String| {
-            let mut failure = Failure::new(Exit::Refused, word, text);
+        let failure = |kind: &str, text: String| {
+            let mut failure = Failure::new(Exit::Refused, kind, text);
             failure.document = serde_json::to_value(&answer).ok();
             failure
         };

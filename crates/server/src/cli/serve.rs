@@ -70,7 +70,7 @@ pub async fn run(args: Args, global: &Global) -> Result {
     Ok(Exit::Done)
 }
 
-/// Why a server did not start, and what to try next.
+/// Converts the reason why a server did not start, and adds the command to try next.
 pub fn failed(error: serve::ServeError) -> Failure {
     let text = error.to_string();
     match error {

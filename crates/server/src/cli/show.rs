@@ -1,4 +1,4 @@
-//! `abide show`: what an instance waits for and whether that is healthy, then all that is known of it.
+//! `abide show`: the wait and the health of an instance, then all its details.
 
 use abide::{
     Abide, CommandFilter, CommandKind, CommandPage, Description, Entry, Filter, Liveness, Page,
@@ -7,10 +7,10 @@ use abide::{
 
 use abide_kernel::rules::deaths::times;
 
-use super::context::{Context, looked_at, now};
+use super::context::{Context, described, now};
 use super::failure::{Exit, Result};
 use super::health::{Around, name_of, sentence};
-use super::history::told;
+use super::history::describe_event;
 use super::list;
 use super::out::{Out, Tone};
 use super::paging::Listed;
@@ -45,7 +45,7 @@ const STATE_LINES: usize = 60;
 
 /// All that is shown of an instance.
 struct Seen {
-    look: Description,
+    description: Description,
     around: Around,
     history: Vec<Entry>,
     commands: CommandPage,
@@ -55,12 +55,12 @@ struct Seen {
 impl Args {
     /// Runs it.
     pub async fn run(self, context: &Context) -> Result {
-        let abide = context.describe().await?;
-        let look = looked_at(&abide, &self.target).await?;
-        let around = around(&abide, &look).await?;
-        let id = look.instance.id;
+        let abide = context.open_existing().await?;
+        let description = described(&abide, &self.target).await?;
+        let around = around(&abide, &description).await?;
+        let id = description.instance.id;
         let of_chain = CommandFilter {
-            chain: Some(look.instance.chain()),
+            chain: Some(description.instance.chain()),
             ..CommandFilter::default()
         };
         let of_parent = Filter {
@@ -69,10 +69,10 @@ impl Args {
         };
         let seen = Seen {
             around,
-            history: tail(&abide, &look, self.history).await?,
+            history: tail(&abide, &description, self.history).await?,
             commands: abide.list_commands(&of_chain, None, SHOWN).await?,
             children: abide.describe_page(&of_parent, None, SHOWN).await?,
-            look,
+            description,
         };
         match context.out.json {
             true => context.out.document(&document(&abide, seen).await?)?,
@@ -83,8 +83,8 @@ impl Args {
 }
 
 /// The data that the sentence needs besides an instance.
-pub async fn around(abide: &Abide, look: &Description) -> Result<Around> {
-    let one = &look.instance;
+pub async fn around(abide: &Abide, description: &Description) -> Result<Around> {
+    let one = &description.instance;
     let workers: Vec<Worker> = match one.status.is_terminal() {
         true => Vec::new(),
         false => abide.workers().await?,
@@ -98,26 +98,26 @@ pub async fn around(abide: &Abide, look: &Description) -> Result<Around> {
     };
     Ok(Around {
         workers,
-        waiters: waiters(abide, look).await?,
+        waiters: waiters(abide, description).await?,
         newer,
     })
 }
 
 /// The waiters of an instance's waits for events.
-pub async fn waiters(abide: &Abide, look: &Description) -> Result<Vec<Waiter>> {
-    let waits = look
+pub async fn waiters(abide: &Abide, description: &Description) -> Result<Vec<Waiter>> {
+    let waits = description
         .wait
         .as_ref()
         .map(|wait| wait.names.iter().any(|name| name.event_type().is_some()));
     if waits != Some(true) {
         return Ok(Vec::new());
     }
-    Ok(abide.event_waits_of(look.instance.id).await?)
+    Ok(abide.event_waits_of(description.instance.id).await?)
 }
 
 /// The newest events of an instance's history, oldest first.
-pub async fn tail(abide: &Abide, look: &Description, count: usize) -> Result<Vec<Entry>> {
-    let one = &look.instance;
+pub async fn tail(abide: &Abide, description: &Description, count: usize) -> Result<Vec<Entry>> {
+    let one = &description.instance;
     if !one.history || count == 0 {
         return Ok(Vec::new());
     }
@@ -133,7 +133,7 @@ pub async fn tail(abide: &Abide, look: &Description, count: usize) -> Result<Vec
             None => break,
         }
     }
-    // Rows hold the events of whole commits, so that there may be some more than asked for.
+    // Rows hold the events of whole commits, so that there may be more than requested.
     let surplus = entries.len().saturating_sub(count);
     Ok(entries.split_off(surplus))
 }
@@ -145,12 +145,12 @@ async fn document(abide: &Abide, seen: Seen) -> Result<Whole> {
         .into_iter()
         .partition(|one| one.kind == CommandKind::Update);
     let mut children = Vec::new();
-    for look in seen.children.items {
-        let waiters = waiters(abide, &look).await?;
-        children.push(InstanceView::new(look, waiters));
+    for description in seen.children.items {
+        let waiters = waiters(abide, &description).await?;
+        children.push(InstanceView::new(description, waiters));
     }
     Ok(Whole {
-        instance: InstanceView::new(seen.look, seen.around.waiters),
+        instance: InstanceView::new(seen.description, seen.around.waiters),
         history: seen.history.iter().map(EntryView::from).collect(),
         signals: signals.into_iter().map(Into::into).collect(),
         updates: updates.into_iter().map(Into::into).collect(),
@@ -161,8 +161,8 @@ async fn document(abide: &Abide, seen: Seen) -> Result<Whole> {
 fn print(context: &Context, abide: &Abide, seen: &Seen) -> Result<()> {
     let out = context.out;
     let now = now(abide);
-    let one = &seen.look.instance;
-    let (tone, text) = sentence(&seen.look, &seen.around, now);
+    let one = &seen.description.instance;
+    let (tone, text) = sentence(&seen.description, &seen.around, now);
     headline(&out, &name_of(one), tone, &clean(&text))?;
     identity(&out, seen, now)?;
     let heading = |text: &str| out.raw(&format!("\n{}\n", out.paint(Tone::Strong, text)));
@@ -185,7 +185,7 @@ fn print(context: &Context, abide: &Abide, seen: &Seen) -> Result<()> {
             true => format!("history (the last {shown} of {})", one.history_events),
             false => "history".to_owned(),
         })?;
-        story(&out, &seen.history)?;
+        print_history(&out, &seen.history)?;
     }
     if !seen.commands.items.is_empty() {
         heading(&more("signals and updates", seen.commands.next.is_some()))?;
@@ -212,8 +212,8 @@ fn headline(out: &Out, name: &str, tone: Tone, text: &str) -> Result<()> {
         Some(width) => wrapped(&whole, width),
         None => vec![whole],
     };
-    for (place, line) in lines.iter().enumerate() {
-        let painted = match line.strip_prefix(name).filter(|_| place == 0) {
+    for (index, line) in lines.iter().enumerate() {
+        let painted = match line.strip_prefix(name).filter(|_| index == 0) {
             Some(rest) => format!("{}{}", out.paint(Tone::Strong, name), out.paint(tone, rest)),
             None => out.paint(tone, line),
         };
@@ -231,7 +231,7 @@ fn more(what: &str, is_more: bool) -> String {
 
 /// The instance, and its status.
 fn identity(out: &Out, seen: &Seen, now: abide::Timestamp) -> Result<()> {
-    let one = &seen.look.instance;
+    let one = &seen.description.instance;
     let exact = |moment| format!("{} ({})", out.exact(moment), relative(moment, now));
     let mut lines: Vec<(&str, String)> = Vec::new();
     lines.push(("id", one.id.to_string()));
@@ -254,12 +254,12 @@ fn identity(out: &Out, seen: &Seen, now: abide::Timestamp) -> Result<()> {
     ));
     lines.push((
         "status",
-        match is_said_by_status(one.status, seen.look.liveness) {
+        match is_shown_by_status(one.status, seen.description.liveness) {
             true => one.status.to_string(),
             false => format!(
                 "{} · {}",
                 one.status,
-                seen.look.liveness.name().replace('_', " ")
+                seen.description.liveness.name().replace('_', " ")
             ),
         },
     ));
@@ -285,7 +285,7 @@ fn identity(out: &Out, seen: &Seen, now: abide::Timestamp) -> Result<()> {
         known.map_or_else(|| format!("number {id}"), |worker| worker.name.to_string())
     });
     lines.extend(worker.map(|worker| ("worker", worker)));
-    let wait = seen.look.wait.as_ref();
+    let wait = seen.description.wait.as_ref();
     if let Some(wait) = wait {
         lines.extend(wait.since.map(|since| ("waits since", exact(since))));
         lines.extend(wait.deadline.map(|deadline| ("deadline", exact(deadline))));
@@ -294,11 +294,11 @@ fn identity(out: &Out, seen: &Seen, now: abide::Timestamp) -> Result<()> {
             let taken = taken.unwrap_or_default();
             let named = one.name.as_ref().map(|name| format!(" {name}"));
             let (kind, named) = (one.kind.name(), named.unwrap_or_default());
-            let said = format!(
+            let text = format!(
                 "{kind}{named}, operation {}, id {}{taken}",
                 one.operation, one.id
             );
-            lines.push(("wait", said));
+            lines.push(("wait", text));
         }
         lines.extend(
             wait.resume_source
@@ -326,7 +326,7 @@ fn identity(out: &Out, seen: &Seen, now: abide::Timestamp) -> Result<()> {
             .as_ref()
             .map(|error| ("last error", cut_middle(error, 2_000))),
     );
-    if seen.look.continue_as_new_recommended {
+    if seen.description.continue_as_new_recommended {
         lines.push((
             "history",
             format!(
@@ -345,8 +345,8 @@ fn identity(out: &Out, seen: &Seen, now: abide::Timestamp) -> Result<()> {
     Ok(())
 }
 
-/// `true` if a status already says what its liveness does.
-fn is_said_by_status(status: Status, liveness: Liveness) -> bool {
+/// `true` if a status already shows what its liveness does.
+fn is_shown_by_status(status: Status, liveness: Liveness) -> bool {
     match liveness {
         Liveness::Closed => status.is_terminal(),
         Liveness::Scheduled => matches!(status, Status::Scheduled | Status::Reserved),
@@ -368,8 +368,8 @@ pub fn resumed_by(source: abide::ResumeSource) -> String {
     }
 }
 
-/// Events of a history, a line each.
-pub fn story(out: &Out, entries: &[Entry]) -> Result<()> {
+/// Prints the events of a history, one line each.
+pub fn print_history(out: &Out, entries: &[Entry]) -> Result<()> {
     let mut table = Table::new([
         number("seq"),
         fixed("at").leaves(1),
@@ -381,7 +381,7 @@ pub fn story(out: &Out, entries: &[Entry]) -> Result<()> {
             entry.seq.to_string(),
             out.exact(entry.at),
             entry.what.kind().to_owned(),
-            told(entry, out),
+            describe_event(entry, out),
         ]);
     }
     table.print(out)

@@ -51,26 +51,26 @@ impl Args {
         let arguments = Given::read(&self.values)?.arguments();
         let target = target_of(&self.target)?;
         let abide = match self.hold_for {
-            // It may be the first thing that is ever kept there.
+            // The store may not exist yet.
             Some(_) => context.write().await?,
-            None => context.describe().await?,
+            None => context.open_existing().await?,
         };
-        let mut letter = abide
+        let mut builder = abide
             .signal_named(target, &self.name, arguments)
             .source("cli");
         if let Some(dedup) = &self.dedup {
-            letter = letter.dedup(dedup);
+            builder = builder.dedup(dedup);
         }
         if let Some(time) = self.hold_for {
-            letter = letter.hold_for(time);
+            builder = builder.hold_for(time);
         }
-        let receipt = letter
+        let receipt = builder
             .await
             .map_err(|error| not_sent(error, &self.target, &self.name, "command_id"))?;
         if context.out.json {
             context.out.document(&answer(&receipt))?;
         } else {
-            context.out.line(&told(&receipt))?;
+            context.out.line(&summary(&receipt))?;
             if let Some(similar) = &receipt.similar {
                 context.out.say(&format!(
                     "it waits for {:?}, and {:?} does not wake it; if that was meant, send it under that name",
@@ -104,9 +104,9 @@ fn answer(receipt: &Receipt) -> Value {
     Value::Object(answer)
 }
 
-fn told(receipt: &Receipt) -> String {
+fn summary(receipt: &Receipt) -> String {
     let record = &receipt.record;
-    let place = match (record.instance, record.sequence) {
+    let position = match (record.instance, record.sequence) {
         (Some(instance), Some(sequence)) => format!("message {sequence} of instance {instance}"),
         _ => format!(
             "held for {} until {}",
@@ -127,7 +127,7 @@ fn told(receipt: &Receipt) -> String {
         ""
     };
     format!(
-        "{}: {place}{again} (command {})",
+        "{}: {position}{again} (command {})",
         record.outcome(),
         record.id
     )

@@ -39,7 +39,7 @@ impl Args {
     /// Runs it.
     pub async fn run(self, context: &Context) -> Result {
         let target = self.target.as_deref().map(target_of).transpose()?;
-        let abide = context.describe().await?;
+        let abide = context.open_existing().await?;
         let mut filter = CommandFilter {
             name: self.name.as_ref().map(Name::new).transpose()?,
             kind: self.kind.as_deref().map(|kind| match kind {

@@ -106,8 +106,9 @@ impl Args {
         out.line(&id.to_string())?;
         let target = key.map_or_else(|| id.to_string(), |key| shell_quoted(key.as_str()));
         out.say(&format!("started; to look on: abide watch {target}"));
-        let look = abide.describe(id).await?;
-        if look.is_some_and(|look| look.liveness == Liveness::WaitingForWorker) {
+        let description = abide.describe(id).await?;
+        if description.is_some_and(|description| description.liveness == Liveness::WaitingForWorker)
+        {
             out.say("no live worker has code for it yet: it waits for one");
         }
         Ok(Exit::Done)

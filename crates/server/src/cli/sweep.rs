@@ -28,7 +28,7 @@ pub struct Args {
 impl Args {
     /// Runs it.
     pub async fn run(self, context: &Context) -> Result {
-        let abide = context.describe().await?;
+        let abide = context.open_existing().await?;
         let out = context.out;
         let before = now(&abide) - self.older_than;
         let mut pass = SweepPass::new(before, None);

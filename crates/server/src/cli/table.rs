@@ -96,8 +96,8 @@ impl Table {
 
     /// Prints it.
     pub fn print(&self, out: &Out) -> Result<()> {
-        for (place, line) in self.lines(out.width).into_iter().enumerate() {
-            let line = match place {
+        for (index, line) in self.lines(out.width).into_iter().enumerate() {
+            let line = match index {
                 0 => out.paint(Tone::Strong, &line),
                 _ => line,
             };
@@ -119,7 +119,7 @@ impl Table {
         for row in self.rows.iter().flat_map(|row| self.spread(row, &widths)) {
             table.add_row(one_line(row));
         }
-        for ((column, asked), own) in self
+        for ((column, width), own) in self
             .columns
             .iter()
             .zip(&widths)
@@ -129,11 +129,11 @@ impl Table {
             if column.right {
                 own.set_cell_alignment(CellAlignment::Right);
             }
-            own.set_constraint(match asked {
+            own.set_constraint(match width {
                 None => ColumnConstraint::Hidden,
-                Some(asked) => {
-                    let asked = u16::try_from(asked + GAP).unwrap_or(u16::MAX);
-                    ColumnConstraint::Absolute(Width::Fixed(asked))
+                Some(width) => {
+                    let width = u16::try_from(width + GAP).unwrap_or(u16::MAX);
+                    ColumnConstraint::Absolute(Width::Fixed(width))
                 }
             });
         }
@@ -149,8 +149,8 @@ impl Table {
 impl Table {
     /// The width of each column; `None` for one that is left out.
     fn widths(&self, width: Option<usize>) -> Vec<Option<usize>> {
-        let contents = self.columns.iter().enumerate().map(|(place, column)| {
-            let cells = self.rows.iter().filter_map(|row| row.get(place));
+        let contents = self.columns.iter().enumerate().map(|(index, column)| {
+            let cells = self.rows.iter().filter_map(|row| row.get(index));
             let widest = cells.map(|cell| cell.width()).max();
             widest.unwrap_or_default().max(column.head.width())
         });
@@ -164,15 +164,15 @@ impl Table {
             .iter()
             .zip(widths)
             .position(|(column, _)| column.wraps);
-        let Some((place, width)) = wraps.and_then(|place| Some((place, (*widths.get(place)?)?)))
+        let Some((index, width)) = wraps.and_then(|index| Some((index, (*widths.get(index)?)?)))
         else {
             return vec![row.to_vec()];
         };
-        let text = row.get(place).map_or("", String::as_str);
+        let text = row.get(index).map_or("", String::as_str);
         let lines = folded(text, width).into_iter().enumerate();
         let spread = lines.map(|(number, line)| {
             let cells = row.iter().enumerate();
-            let cells = cells.map(|(other, cell)| match (other == place, number) {
+            let cells = cells.map(|(other, cell)| match (other == index, number) {
                 (true, _) => line.clone(),
                 (false, 0) => cell.clone(),
                 (false, _) => String::new(),
@@ -229,12 +229,12 @@ fn fitted(columns: &[Column], contents: &[usize], width: Option<usize>) -> Vec<O
             .enumerate()
             .filter(|(_, (width, column))| width.is_some() && column.leaves > 0)
             .max_by_key(|(_, (_, column))| column.leaves)
-            .map(|(place, _)| place);
+            .map(|(index, _)| index);
         let Some(left_out) = left_out else {
             return widths;
         };
-        for (place, (width, content)) in widths.iter_mut().zip(contents).enumerate() {
-            *width = width.filter(|_| place != left_out).map(|_| *content);
+        for (index, (width, content)) in widths.iter_mut().zip(contents).enumerate() {
+            *width = width.filter(|_| index != left_out).map(|_| *content);
         }
     }
 }
@@ -296,12 +296,12 @@ mod tests {
         let lines = table.lines(Some(60));
         let widest = lines.iter().map(|line| line.chars().count()).max();
         assert!(widest <= Some(60), "{lines:?}");
-        let said: Vec<&str> = lines
+        let printed: Vec<&str> = lines
             .iter()
             .flat_map(|line| line.split_whitespace())
             .collect();
         let all = format!("SEQ EVENT WHAT 7 step_failed {error} 8 done");
-        assert_eq!(said.join(" "), all);
+        assert_eq!(printed.join(" "), all);
         // A word without an end, such as a URL, is broken.
         let mut table = Table::new([fixed("id"), wrapping("what")]);
         table.row(["1".into(), "x".repeat(100)]);

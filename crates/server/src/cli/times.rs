@@ -101,19 +101,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lengths_are_said_in_two_units_at_most() {
-        let said = |seconds| length(Duration::from_secs(seconds));
+    fn lengths_are_shown_in_two_units_at_most() {
+        let shown = |seconds| length(Duration::from_secs(seconds));
         assert_eq!(length(Duration::from_millis(40)), "40 ms");
         assert_eq!(
-            [said(3), said(61), said(3_480)],
+            [shown(3), shown(61), shown(3_480)],
             ["3 s", "1 min 1 s", "58 min"]
         );
-        assert_eq!([said(7_200), said(5_400)], ["2 h", "1 h 30 min"]);
-        assert_eq!([said(100_800), said(8_640_000)], ["1 d 4 h", "100 d"]);
+        assert_eq!([shown(7_200), shown(5_400)], ["2 h", "1 h 30 min"]);
+        assert_eq!([shown(100_800), shown(8_640_000)], ["1 d 4 h", "100 d"]);
     }
 
     #[test]
-    fn moments_are_said_from_now() {
+    fn moments_are_shown_relative_to_now() {
         let now = Timestamp::from_micros(0);
         assert_eq!(relative(now - Duration::from_secs(7_200), now), "2 h ago");
         assert_eq!(relative(now + Duration::from_secs(180), now), "in 3 min");
@@ -146,7 +146,7 @@ mod tests {
         assert_eq!(parse_length("0"), Ok(Duration::ZERO));
         for wrong in ["", "1", "h", "1x", "-1s", "1h-", "99999999999999999999s"] {
             assert!(
-                parse_length(wrong).is_err_and(|told| told.contains("90s")),
+                parse_length(wrong).is_err_and(|error| error.contains("90s")),
                 "{wrong}"
             );
         }

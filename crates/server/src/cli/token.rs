@@ -1,4 +1,4 @@
-//! `abide token`: who may talk to a server.
+//! `abide token`: the tokens of a server.
 
 use serde_json::json;
 
@@ -49,7 +49,7 @@ pub async fn run(args: Args, context: &Context) -> Result {
     let abide = match &args.command {
         Command::Create { .. } => context.write().await?,
         // Where there is no store, there is no token to list or to revoke.
-        Command::List | Command::Revoke { .. } => context.describe().await?,
+        Command::List | Command::Revoke { .. } => context.open_existing().await?,
     };
     let done = act(args.command, context, &**abide.store()).await;
     abide.close().await;

@@ -1,4 +1,4 @@
-//! `abide update`: asks an instance to do something, and waits for its answer.
+//! `abide update`: sends an update to an instance, and waits for its answer.
 
 use std::time::Duration;
 
@@ -50,28 +50,28 @@ impl Args {
             }
             given => given.arguments(),
         };
-        let abide = context.describe().await?;
+        let abide = context.open_existing().await?;
         let mut request = abide
             .update_named(target, &self.name, arguments)
             .source("cli");
         if let Some(id) = &self.request_id {
             request = request.request_id(id);
         }
-        let asked = request.accepted().await;
-        let asked =
-            asked.map_err(|error| not_sent(error, &self.target, &self.name, "update_id"))?;
-        let id = asked.id();
+        let handle = request.accepted().await;
+        let handle =
+            handle.map_err(|error| not_sent(error, &self.target, &self.name, "update_id"))?;
+        let id = handle.id();
         let out = context.out;
         if self.no_wait {
-            match (out.json, asked.receipt()) {
+            match (out.json, handle.receipt()) {
                 (true, Some(receipt)) => out.document(&UpdateView::from(receipt.record.clone()))?,
                 _ => out.line(&id.to_string())?,
             }
             return Ok(Exit::Done);
         }
-        match asked.answer_within(self.wait).await {
+        match handle.answer_within(self.wait).await {
             Ok(result) => {
-                match (out.json, asked.record().await?) {
+                match (out.json, handle.record().await?) {
                     (true, Some(record)) => out.document(&UpdateView::from(record))?,
                     _ => out.line(&pretty(result.as_str()))?,
                 }

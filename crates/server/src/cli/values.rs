@@ -138,8 +138,8 @@ fn text_of(text: &str) -> Result<Json> {
 /// Joins the pairs to one object. Values stay as they are written.
 fn object(pairs: &[(String, Json)]) -> Result<Json> {
     let mut text = String::from("{");
-    for (place, (name, value)) in pairs.iter().enumerate() {
-        if place > 0 {
+    for (index, (name, value)) in pairs.iter().enumerate() {
+        if index > 0 {
             text.push(',');
         }
         text.push_str(text_of(name)?.as_str());
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn json_is_taken_whole_and_several_are_arguments_by_place() {
+    fn json_is_taken_whole_and_several_values_are_arguments_by_position() {
         assert_eq!(
             read(&[r#"{"a":"b=c"}"#]).ok(),
             Json::parse(r#"{"a":"b=c"}"#.into()).ok().map(Given::One)

@@ -1,4 +1,4 @@
-//! `abide waits`: who waits for what.
+//! `abide waits`: the open waits of instances.
 
 use abide::{EventCondition, WaitKind, Waiter, WaitsFilter};
 
@@ -37,7 +37,7 @@ pub struct Args {
 impl Args {
     /// Runs it.
     pub async fn run(self, context: &Context) -> Result {
-        let abide = context.describe().await?;
+        let abide = context.open_existing().await?;
         let instance = match &self.instance {
             Some(target) => Some(found(&abide, target).await?.id),
             None => None,
@@ -71,7 +71,7 @@ impl Args {
                 fixed("deadline"),
             ]);
             for wait in &listed.items {
-                let said = |moment: Option<abide::Timestamp>| {
+                let when = |moment: Option<abide::Timestamp>| {
                     moment.map_or_else(|| "-".to_owned(), |moment| relative(moment, now))
                 };
                 table.row([
@@ -86,10 +86,10 @@ impl Args {
                     },
                     match wait.conditions.is_empty() {
                         true => "-".to_owned(),
-                        false => conditions_said(&wait.conditions),
+                        false => conditions_text(&wait.conditions),
                     },
-                    said(wait.since),
-                    said(wait.deadline),
+                    when(wait.since),
+                    when(wait.deadline),
                 ]);
             }
             table.print(&out)?;
@@ -99,21 +99,21 @@ impl Args {
     }
 }
 
-/// An event and what it must say.
-pub fn event_said(waiter: &Waiter) -> String {
+/// An event and its conditions, as text.
+pub fn event_text(waiter: &Waiter) -> String {
     let kind = clean(waiter.event_type.as_str()).into_owned();
     match waiter.conditions.is_empty() {
         true => kind,
         false => format!(
             "{kind} where {}",
-            cut(&conditions_said(&waiter.conditions), 300)
+            cut(&conditions_text(&waiter.conditions), 300)
         ),
     }
 }
 
 /// The conditions on an event, in words.
-fn conditions_said(conditions: &[EventCondition]) -> String {
-    let said = conditions.iter().map(|condition| {
+fn conditions_text(conditions: &[EventCondition]) -> String {
+    let texts = conditions.iter().map(|condition| {
         let right = condition.right.as_str();
         clean(&format!(
             "{} {} {right}",
@@ -122,5 +122,5 @@ fn conditions_said(conditions: &[EventCondition]) -> String {
         ))
         .into_owned()
     });
-    said.collect::<Vec<_>>().join(" and ")
+    texts.collect::<Vec<_>>().join(" and ")
 }

@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use abide::{Abide, Description, Entry, Error, InstanceId, Status};
 
-use super::context::{Context, looked_at, now};
+use super::context::{Context, described, now};
 use super::failure::{Exit, Failure, Result};
 use super::health::{Around, name_of, sentence};
-use super::history::told;
+use super::history::describe_event;
 use super::out::{Out, Tone};
 use super::result::newest;
 use super::show::{around, tail, waiters};
@@ -38,24 +38,24 @@ pub struct Args {
 const POLL: Duration = Duration::from_millis(500);
 /// How long a store may be away: as long as a server takes to be started again, or moved.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How often to look at most.
+/// Minimum time between two reads.
 const PAUSE: Duration = Duration::from_millis(50);
 
 impl Args {
     /// Runs it.
     pub async fn run(self, context: &Context) -> Result {
-        let abide = context.describe().await?;
-        let mut news = abide.store().listen();
-        let mut look = looked_at(&abide, &self.target).await?;
+        let abide = context.open_existing().await?;
+        let mut listener = abide.store().listen();
+        let mut description = described(&abide, &self.target).await?;
         let mut watch = Watch::new(context.out, self.history);
         loop {
-            watch.see(&abide, &look).await?;
-            let one = &look.instance;
+            watch.see(&abide, &description).await?;
+            let one = &description.instance;
             match one.status {
                 Status::Continued => {
                     let next = newest(&abide, one).await?.filter(|run| run.id != one.id);
                     if let Some(next) = next {
-                        look = looked_at(&abide, &next.id.to_string()).await?;
+                        description = described(&abide, &next.id.to_string()).await?;
                         continue;
                     }
                     return Ok(Exit::Done);
@@ -66,12 +66,12 @@ impl Args {
             }
             tokio::time::sleep(PAUSE).await;
             tokio::select! {
-                _ = news.next() => {}
+                _ = listener.next() => {}
                 () = tokio::time::sleep(POLL) => {}
             }
             let id = one.id;
-            let there = watch.look_again(&abide, id).await?;
-            look = there.ok_or_else(|| Failure::nothing_at(&id.to_string()))?;
+            let there = watch.describe_again(&abide, id).await?;
+            description = there.ok_or_else(|| Failure::nothing_at(&id.to_string()))?;
         }
     }
 }
@@ -103,17 +103,21 @@ impl Watch {
         }
     }
 
-    /// Looks at the instance, and waits for a store that has gone away.
-    async fn look_again(&mut self, abide: &Abide, id: InstanceId) -> Result<Option<Description>> {
+    /// Reads the instance again. Waits for a store that is unavailable.
+    async fn describe_again(
+        &mut self,
+        abide: &Abide,
+        id: InstanceId,
+    ) -> Result<Option<Description>> {
         let began = Instant::now();
-        let mut is_told = false;
+        let mut is_reported = false;
         loop {
             match abide.describe(id).await {
                 Err(Error::Unavailable(why)) if began.elapsed() < PATIENCE => {
-                    if !is_told {
+                    if !is_reported {
                         self.out.say(&format!("waiting: {}", clean(&why)));
                         self.drawn = 0;
-                        is_told = true;
+                        is_reported = true;
                     }
                     tokio::time::sleep(POLL).await;
                 }
@@ -123,11 +127,11 @@ impl Watch {
     }
 
     /// Shows what has changed.
-    async fn see(&mut self, abide: &Abide, look: &Description) -> Result<()> {
-        let one = &look.instance;
+    async fn see(&mut self, abide: &Abide, description: &Description) -> Result<()> {
+        let one = &description.instance;
         let begun = self.run.filter(|(id, _)| *id == one.id);
         let fresh = match begun {
-            None => tail(abide, look, self.most).await?,
+            None => tail(abide, description, self.most).await?,
             Some((_, last)) if one.history_events > last => since(abide, one.id, last).await?,
             Some(_) => Vec::new(),
         };
@@ -136,13 +140,14 @@ impl Watch {
             .map(|entry| entry.seq)
             .or(begun.map(|(_, last)| last));
         self.run = Some((one.id, last.unwrap_or_default()));
-        let stand = stand(look);
+        let stand = stand(description);
         let moved = stand != self.stand;
         self.stand = stand;
         if self.out.json {
             if moved || !fresh.is_empty() {
-                let waiters = waiters(abide, look).await?;
-                self.out.entry(&InstanceView::new(look.clone(), waiters))?;
+                let waiters = waiters(abide, description).await?;
+                self.out
+                    .entry(&InstanceView::new(description.clone(), waiters))?;
             }
             return Ok(());
         }
@@ -150,15 +155,15 @@ impl Watch {
             self.events.extend(fresh);
             let surplus = self.events.len().saturating_sub(self.most);
             self.events.drain(..surplus);
-            let around = around(abide, look).await?;
-            return self.redraw(look, &around, now(abide));
+            let around = around(abide, description).await?;
+            return self.redraw(description, &around, now(abide));
         }
         for entry in &fresh {
             self.out.line(&line(one.id, entry, &self.out))?;
         }
         if moved {
-            let around = around(abide, look).await?;
-            let (_, text) = sentence(look, &around, now(abide));
+            let around = around(abide, description).await?;
+            let (_, text) = sentence(description, &around, now(abide));
             self.out.line(&format!(
                 "{} {} {}",
                 self.out.exact(now(abide)),
@@ -170,10 +175,15 @@ impl Watch {
     }
 
     /// Draws over what was drawn before.
-    fn redraw(&mut self, look: &Description, around: &Around, now: abide::Timestamp) -> Result<()> {
+    fn redraw(
+        &mut self,
+        description: &Description,
+        around: &Around,
+        now: abide::Timestamp,
+    ) -> Result<()> {
         let width = self.out.width.unwrap_or(80);
-        let one = &look.instance;
-        let (tone, text) = sentence(look, around, now);
+        let one = &description.instance;
+        let (tone, text) = sentence(description, around, now);
         let mut lines: Vec<(Tone, String)> = vec![(Tone::Strong, name_of(one))];
         lines.extend(
             wrapped(&clean(&text), width.saturating_sub(1))
@@ -190,7 +200,7 @@ impl Watch {
                 "{:>5} {} {}",
                 entry.seq,
                 entry.what.kind(),
-                told(entry, &self.out)
+                describe_event(entry, &self.out)
             );
             (Tone::Quiet, line)
         }));
@@ -210,8 +220,8 @@ impl Watch {
 }
 
 /// The part of an instance that the display depends on.
-fn stand(look: &Description) -> String {
-    let one = &look.instance;
+fn stand(description: &Description) -> String {
+    let one = &description.instance;
     format!(
         "{} {} {} {} {} {:?} {:?} {} {} {:?}",
         one.id,
@@ -222,8 +232,8 @@ fn stand(look: &Description) -> String {
         one.wait_id,
         one.resume_source,
         one.inbox.sequence,
-        look.liveness.name(),
-        look.reason
+        description.liveness.name(),
+        description.reason
     )
 }
 
@@ -243,6 +253,6 @@ async fn since(abide: &Abide, id: InstanceId, after: u32) -> Result<Vec<Entry>> 
 
 fn line(id: InstanceId, entry: &Entry, out: &Out) -> String {
     let (at, kind) = (out.exact(entry.at), entry.what.kind());
-    let line = format!("{at} {id} {kind} {}", told(entry, out));
+    let line = format!("{at} {id} {kind} {}", describe_event(entry, out));
     line.trim_end().to_owned()
 }

@@ -16,10 +16,10 @@ const REMINDERS: u32 = 10;
 
 /// Its code.
 pub async fn approval(wf: Workflow, amount: u32) -> Result<String, BoxError> {
-    wf.step("ask", || mail(300)).await?;
+    wf.step("ask", || simulate(300)).await?;
     for reminder in 0..=REMINDERS {
         if let Some(by) = wf.signal(APPROVED).timeout(secs(20)).await? {
-            wf.step("pay out", || mail(600)).await?;
+            wf.step("pay out", || simulate(600)).await?;
             let after = match reminder {
                 0 => "at once".to_owned(),
                 1 => "after a reminder".to_owned(),
@@ -27,12 +27,12 @@ pub async fn approval(wf: Workflow, amount: u32) -> Result<String, BoxError> {
             };
             return Ok(format!("{by} approved {amount} {after}"));
         }
-        wf.step("remind", || mail(200)).await?;
+        wf.step("remind", || simulate(200)).await?;
     }
-    Ok(format!("nobody approved {amount}"))
+    Ok(format!("{amount} was not approved"))
 }
 
-async fn mail(ms: u64) -> Result<(), BoxError> {
+async fn simulate(ms: u64) -> Result<(), BoxError> {
     work(ms).await;
     Ok(())
 }

@@ -192,13 +192,13 @@ mod tests {
         (instance, history)
     }
 
-    /// The place of a step's event.
-    fn place(history: &[Entry], wanted: &str) -> usize {
+    /// The position of a step's event.
+    fn position_of(history: &[Entry], wanted: &str) -> usize {
         let is_it = |entry: &Entry| matches!(&entry.what, HistoryEvent::StepCompleted { step, .. } if step.as_str() == wanted);
         history.iter().position(is_it).unwrap()
     }
 
-    /// A history that someone has changed, numbered anew.
+    /// Checks a changed history, after numbering its events again.
     fn checked(mut instance: Instance, mut history: Vec<Entry>) -> Result<u64, String> {
         for (seq, entry) in (1..).zip(&mut history) {
             entry.seq = seq;
@@ -208,21 +208,21 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_history_that_is_whole_is_told_from_one_in_which_a_step_is_lost_or_there_twice() {
+    async fn a_history_with_a_lost_or_repeated_step_is_recognized() {
         let (instance, history) = order().await;
         assert_eq!(check(&instance, &history), Ok(4), "{history:?}");
 
         let mut lost = history.clone();
-        lost.remove(place(&history, "pack"));
+        lost.remove(position_of(&history, "pack"));
         assert!(check(&instance, &lost).unwrap_err().contains("gaps"));
-        let told = checked(instance.clone(), lost).unwrap_err();
-        assert!(told.contains("is lost"), "{told}");
+        let error = checked(instance.clone(), lost).unwrap_err();
+        assert!(error.contains("is lost"), "{error}");
 
         let mut twice = history.clone();
-        let pack = place(&history, "pack");
+        let pack = position_of(&history, "pack");
         twice.insert(pack, history[pack].clone());
-        let told = checked(instance.clone(), twice).unwrap_err();
-        assert!(told.contains("ran twice"), "{told}");
+        let error = checked(instance.clone(), twice).unwrap_err();
+        assert!(error.contains("ran twice"), "{error}");
 
         let mut other = instance.clone();
         let text = instance
@@ -231,7 +231,7 @@ mod tests {
             .as_str()
             .replace("pack: packed", "ship: shipped");
         other.result = Some(serde_json::from_str(&text).unwrap());
-        let told = check(&other, &history).unwrap_err();
-        assert!(told.contains("its effects are"), "{told}");
+        let error = check(&other, &history).unwrap_err();
+        assert!(error.contains("its effects are"), "{error}");
     }
 }

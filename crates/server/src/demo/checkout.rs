@@ -42,8 +42,8 @@ impl Order {
             ("radio", 80),
             ("clock", 25),
         ];
-        let place = usize::try_from(number).unwrap_or_default() % GOODS.len();
-        let (item, price) = GOODS.get(place).copied().unwrap_or(("kettle", 40));
+        let index = usize::try_from(number).unwrap_or_default() % GOODS.len();
+        let (item, price) = GOODS.get(index).copied().unwrap_or(("kettle", 40));
         Self {
             item: item.to_owned(),
             price,
@@ -89,7 +89,7 @@ impl Machine for Checkout {
                 payment.then(At::Charge)
             }
             At::Charge if ctx.timed_out() => {
-                ctx.state_mut().did("charge", "nobody paid");
+                ctx.state_mut().did("charge", "not paid in time");
                 next(At::Release)
             }
             At::Charge => {
@@ -112,7 +112,10 @@ impl Machine for Checkout {
             At::Release => {
                 work(200).await;
                 ctx.state_mut().did("release", "put back");
-                done(ctx.state().receipt("is back on its shelf: nobody paid"))
+                done(
+                    ctx.state()
+                        .receipt("is back on its shelf: it was not paid in time"),
+                )
             }
         }
     }
@@ -123,9 +126,9 @@ impl Order {
         self.effects.push(format!("{step}: {what}"));
     }
 
-    fn receipt(&self, said: &str) -> Receipt {
+    fn receipt(&self, text: &str) -> Receipt {
         Receipt {
-            said: format!("the {} {said}", self.item),
+            said: format!("the {} {text}", self.item),
             effects: self.effects.clone(),
         }
     }

@@ -76,10 +76,10 @@ impl Death {
             self.names.push(held.name);
         }
         self.held = left;
-        Ok(self.is_over().then(|| self.told()))
+        Ok(self.is_over().then(|| self.description()))
     }
 
-    fn told(&self) -> String {
+    fn description(&self) -> String {
         let names: Vec<&str> = self.names.iter().map(String::as_str).collect();
         let numbers: Vec<String> = self.takers.iter().map(ToString::to_string).collect();
         let at = match numbers.len() {
@@ -116,17 +116,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn short_names_are_told_and_the_others_counted() {
-        let told = |names: &[&str]| several(names);
-        assert_eq!(told(&["order:1"]), "order:1");
-        assert_eq!(told(&["order:10", "order:2"]), "order:2 and order:10");
+    fn short_names_are_listed_and_the_others_counted() {
+        let listed = |names: &[&str]| several(names);
+        assert_eq!(listed(&["order:1"]), "order:1");
+        assert_eq!(listed(&["order:10", "order:2"]), "order:2 and order:10");
         let many = ["hand-over of parcel:1", "order:10", "order:2", "order:3"];
-        assert_eq!(told(&many), "order:2, order:3 and 2 more");
+        assert_eq!(listed(&many), "order:2, order:3 and 2 more");
         let long = [
             "weigh of parcel:17",
             "pick of parcel:19",
             "resize of album:3",
         ];
-        assert_eq!(told(&long), "pick of parcel:19 and 2 more");
+        assert_eq!(listed(&long), "pick of parcel:19 and 2 more");
     }
 }

@@ -14,7 +14,7 @@ pub mod worker;
 use std::time::Duration;
 
 pub use audit::{Audit, called};
-pub use processes::{AGAIN, Crew, News};
+pub use processes::{AGAIN, Crew, WorkerChange};
 pub use scene::{Event, Member, Scene, Shown, Summary};
 pub use traffic::{Open, Sample, TICK, Traffic};
 

@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use super::WORKER;
-use super::worker::Word;
+use super::worker::Report;
 
 /// Delay before a dead worker is restarted. It is a little longer than the lease, so that the user sees other workers
 /// take over its steps.
@@ -24,7 +24,7 @@ const SIGKILL: i32 = 9;
 
 /// A change of a worker process.
 #[derive(Debug)]
-pub enum News {
+pub enum WorkerChange {
     /// It was started, with this process id.
     Started(u32),
     /// It runs steps, and has committed this many.
@@ -56,15 +56,19 @@ enum Order {
 
 impl Crew {
     /// Starts `count` workers. Also returns the receiver of their changes, each with the number of the worker, from 1.
-    pub fn start(exe: PathBuf, store: &str, count: u32) -> (Self, mpsc::Receiver<(u32, News)>) {
-        let (tell, told) = mpsc::channel(64);
+    pub fn start(
+        exe: PathBuf,
+        store: &str,
+        count: u32,
+    ) -> (Self, mpsc::Receiver<(u32, WorkerChange)>) {
+        let (changes, receiver) = mpsc::channel(64);
         let members = (1..=count).map(|number| {
             let (orders, inbox) = mpsc::channel(4);
             let keeper = Keeper {
                 number,
                 exe: exe.clone(),
                 store: store.to_owned(),
-                tell: tell.clone(),
+                changes: changes.clone(),
                 inbox,
             };
             Member {
@@ -73,13 +77,13 @@ impl Crew {
             }
         });
         let members = members.collect();
-        (Self { members }, told)
+        (Self { members }, receiver)
     }
 
     /// Kills a worker with SIGKILL. Returns `false` if there is none with this number.
     pub fn kill(&self, number: u32) -> bool {
-        let place = usize::try_from(number).ok().and_then(|n| n.checked_sub(1));
-        let member = place.and_then(|place| self.members.get(place));
+        let index = usize::try_from(number).ok().and_then(|n| n.checked_sub(1));
+        let member = index.and_then(|index| self.members.get(index));
         // If the order cannot be sent, the worker is already being killed.
         member.is_some_and(|member| member.orders.try_send(Order::Kill).is_ok())
     }
@@ -110,7 +114,7 @@ struct Keeper {
     number: u32,
     exe: PathBuf,
     store: String,
-    tell: mpsc::Sender<(u32, News)>,
+    changes: mpsc::Sender<(u32, WorkerChange)>,
     inbox: mpsc::Receiver<Order>,
 }
 
@@ -122,15 +126,15 @@ impl Keeper {
                     Some(ended) => ended,
                     None => return,
                 },
-                Err(error) => News::Ended {
+                Err(error) => WorkerChange::Ended {
                     killed: false,
                     how: format!("could not be started: {error}"),
                 },
             };
-            self.tell(ended).await;
+            self.report(ended).await;
             tokio::select! {
                 () = tokio::time::sleep(AGAIN) => {}
-                () = told_to_end(&mut self.inbox) => return,
+                () = end_ordered(&mut self.inbox) => return,
             }
         }
     }
@@ -152,13 +156,13 @@ impl Keeper {
     }
 
     /// Waits until the worker ends, and returns how it ended. Returns `None` if it was asked to end.
-    async fn watch(&mut self, mut child: Child) -> Option<News> {
-        self.tell(News::Started(child.id().unwrap_or_default()))
+    async fn watch(&mut self, mut child: Child) -> Option<WorkerChange> {
+        self.report(WorkerChange::Started(child.id().unwrap_or_default()))
             .await;
         let trouble = child.stderr.take().map(|err| tokio::spawn(last_line(err)));
         // Held here, because `wait` would close the input of the process, and that would end it.
         let mut input = child.stdin.take();
-        let mut words = child.stdout.take().map(|out| BufReader::new(out).lines());
+        let mut reports = child.stdout.take().map(|out| BufReader::new(out).lines());
         loop {
             tokio::select! {
                 ended = child.wait() => {
@@ -168,9 +172,9 @@ impl Keeper {
                     };
                     return Some(ending(ended, &trouble));
                 }
-                word = next(&mut words) => {
-                    if let Some(committed) = word {
-                        self.tell(News::Committed(committed)).await;
+                report = next(&mut reports) => {
+                    if let Some(committed) = report {
+                        self.report(WorkerChange::Committed(committed)).await;
                     }
                 }
                 order = self.inbox.recv() => match order {
@@ -179,7 +183,7 @@ impl Keeper {
                     Some(Order::End) | None => {
                         drop(input.take());
                         // Its output is read; otherwise a full pipe would block it.
-                        let rest = async { while next(&mut words).await.is_some() {} child.wait().await };
+                        let rest = async { while next(&mut reports).await.is_some() {} child.wait().await };
                         if tokio::time::timeout(END, rest).await.is_err() {
                             // The process may already have ended.
                             let _ = child.kill().await;
@@ -191,29 +195,29 @@ impl Keeper {
         }
     }
 
-    async fn tell(&self, news: News) {
+    async fn report(&self, change: WorkerChange) {
         // At the end of the demo the receiver is gone.
-        let _ = self.tell.send((self.number, news)).await;
+        let _ = self.changes.send((self.number, change)).await;
     }
 }
 
-async fn told_to_end(inbox: &mut mpsc::Receiver<Order>) {
+async fn end_ordered(inbox: &mut mpsc::Receiver<Order>) {
     while let Some(Order::Kill) = inbox.recv().await {}
 }
 
 /// Reads the next report of a worker. Never completes after the worker has closed its output.
 async fn next<R: AsyncRead + Unpin>(
-    words: &mut Option<tokio::io::Lines<BufReader<R>>>,
+    reports: &mut Option<tokio::io::Lines<BufReader<R>>>,
 ) -> Option<u64> {
-    let Some(lines) = words else {
+    let Some(lines) = reports else {
         return std::future::pending().await;
     };
     match lines.next_line().await {
-        Ok(Some(line)) => serde_json::from_str::<Word>(&line)
+        Ok(Some(line)) => serde_json::from_str::<Report>(&line)
             .ok()
-            .map(|word| word.committed),
+            .map(|report| report.committed),
         _ => {
-            *words = None;
+            *reports = None;
             None
         }
     }
@@ -224,16 +228,16 @@ async fn last_line(err: ChildStderr) -> String {
     let mut last = String::new();
     let mut lines = BufReader::new(err).lines();
     while let Ok(Some(line)) = lines.next_line().await {
-        let said = line.trim();
+        let text = line.trim();
         // Hints about the next command are for users of the command line.
-        if !said.is_empty() && !said.starts_with("try: ") {
-            said.clone_into(&mut last);
+        if !text.is_empty() && !text.starts_with("try: ") {
+            text.clone_into(&mut last);
         }
     }
     last
 }
 
-fn ending(ended: std::io::Result<ExitStatus>, trouble: &str) -> News {
+fn ending(ended: std::io::Result<ExitStatus>, trouble: &str) -> WorkerChange {
     let ended = ended
         .as_ref()
         .map(|status| (status.signal(), status.code()));
@@ -249,5 +253,5 @@ fn ending(ended: std::io::Result<ExitStatus>, trouble: &str) -> News {
         "" => how,
         trouble => format!("{how} ({trouble})"),
     };
-    News::Ended { killed, how }
+    WorkerChange::Ended { killed, how }
 }

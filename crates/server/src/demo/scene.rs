@@ -8,7 +8,7 @@ use serde::Serialize;
 use tokio::sync::mpsc;
 
 use super::death::{Death, Held, several};
-use super::{Audit, Crew, News, Open, Traffic, called, name_of};
+use super::{Audit, Crew, Open, Traffic, WorkerChange, called, name_of};
 
 /// The period over which the steps per second are counted.
 const WINDOW: Duration = Duration::from_secs(5);
@@ -106,7 +106,7 @@ pub struct Summary {
 pub struct Scene {
     abide: Abide,
     crew: Crew,
-    told: mpsc::Receiver<(u32, News)>,
+    changes: mpsc::Receiver<(u32, WorkerChange)>,
     traffic: Traffic,
     audit: Audit,
     found: u64,
@@ -123,7 +123,7 @@ impl Scene {
     /// Makes a demo with these workers and this traffic.
     pub fn new(
         abide: &Abide,
-        (crew, told): (Crew, mpsc::Receiver<(u32, News)>),
+        (crew, changes): (Crew, mpsc::Receiver<(u32, WorkerChange)>),
         workers: u32,
         traffic: Traffic,
     ) -> Self {
@@ -140,7 +140,7 @@ impl Scene {
         Self {
             abide: abide.clone(),
             crew,
-            told,
+            changes,
             found: (traffic.open().len() as u64).saturating_sub(traffic.began()),
             traffic,
             audit: Audit::default(),
@@ -154,8 +154,8 @@ impl Scene {
     }
 
     /// Waits for the next change of a worker process.
-    pub async fn news(&mut self) -> Option<(u32, News)> {
-        self.told.recv().await
+    pub async fn next_change(&mut self) -> Option<(u32, WorkerChange)> {
+        self.changes.recv().await
     }
 
     /// The workers, as they were at the last tick.
@@ -174,25 +174,29 @@ impl Scene {
     }
 
     /// Handles a change of a worker process.
-    pub async fn hear(&mut self, number: u32, news: News) -> Result<Option<Event>, Error> {
+    pub async fn handle(
+        &mut self,
+        number: u32,
+        change: WorkerChange,
+    ) -> Result<Option<Event>, Error> {
         let now = Instant::now();
-        let place = (number as usize).saturating_sub(1);
-        let Some(member) = self.members.get_mut(place) else {
+        let index = (number as usize).saturating_sub(1);
+        let Some(member) = self.members.get_mut(index) else {
             return Ok(None);
         };
-        match news {
-            News::Started(pid) => {
+        match change {
+            WorkerChange::Started(pid) => {
                 (member.pid, member.since, member.committed) = (Some(pid), now, 0);
                 let back = format!("worker {number} was started again, as process {pid}");
                 Ok((member.killed > 0).then_some(Event::Back(back)))
             }
-            News::Committed(committed) => {
+            WorkerChange::Committed(committed) => {
                 let fresh = committed.saturating_sub(member.committed);
                 (member.committed, member.is_ready) = (committed, true);
                 self.commits.push_back((now, fresh));
                 Ok(None)
             }
-            News::Ended { killed, how } => {
+            WorkerChange::Ended { killed, how } => {
                 member.killed += u64::from(killed);
                 self.killed += u64::from(killed);
                 (member.pid, member.since, member.running) = (None, now, 0);
@@ -348,7 +352,7 @@ impl Scene {
 
     /// Ends the workers in order, and audits a last time.
     pub async fn end(mut self) -> Result<Summary, Error> {
-        self.told.close();
+        self.changes.close();
         let crew = std::mem::take(&mut self.crew);
         crew.end().await;
         self.settle().await?;

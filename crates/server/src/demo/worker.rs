@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
 use super::{album, approval, checkout, name_of, parcel};
-use crate::serve::Told;
+use crate::serve::StopSignals;
 
 /// The lease of a worker. It is short, so that the user sees other workers take over.
 pub const LEASE: Duration = Duration::from_secs(3);
@@ -19,11 +19,11 @@ const GRACE: Duration = Duration::from_secs(1);
 /// Time limit for the whole shutdown.
 const END: Duration = Duration::from_secs(2);
 /// How often it reports to its parent.
-const TELL: Duration = Duration::from_millis(250);
+const REPORT_INTERVAL: Duration = Duration::from_millis(250);
 
 /// A report of a worker to its parent: one line of JSON.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub struct Word {
+pub struct Report {
     /// Number of steps that it has committed.
     pub committed: u64,
 }
@@ -38,13 +38,13 @@ pub async fn run(store: &str, number: u32) -> Result<(), OpenError> {
         // The receiver may be gone, if the worker has ended by itself.
         let _ = gone.send(());
     });
-    let mut told = Told::listen().map_err(|error| Error::Broken(error.to_string()))?;
+    let mut signals = StopSignals::listen().map_err(|error| Error::Broken(error.to_string()))?;
     let abide = Abide::options().patience(END).open(store).await?;
     let engine = engine(&abide, number).await?;
     tokio::select! {
         _ = parent => {}
-        () = told.stop() => {}
-        () = tell(&engine) => {}
+        () = signals.stop() => {}
+        () = report_to_parent(&engine) => {}
     }
     // The server may already be gone.
     let _ = tokio::time::timeout(END, engine.shutdown()).await;
@@ -68,15 +68,15 @@ async fn engine(abide: &Abide, number: u32) -> Result<Engine, Error> {
 }
 
 /// Reports to the parent, until the parent no longer reads.
-async fn tell(engine: &Engine) {
+async fn report_to_parent(engine: &Engine) {
     loop {
-        let word = Word {
+        let report = Report {
             committed: engine.stats().committed,
         };
-        let line = serde_json::to_string(&word).unwrap_or_default();
+        let line = serde_json::to_string(&report).unwrap_or_default();
         if writeln!(std::io::stdout().lock(), "{line}").is_err() {
             return;
         }
-        tokio::time::sleep(TELL).await;
+        tokio::time::sleep(REPORT_INTERVAL).await;
     }
 }

@@ -148,7 +148,7 @@ fn entry(mut table: Table) -> Result<Hook, String> {
     for field in RULE_FIELDS {
         own.extend(table.remove_entry(field));
     }
-    let entry: HookEntry = table.try_into().map_err(told)?;
+    let entry: HookEntry = table.try_into().map_err(message)?;
     Name::new(&entry.source).map_err(|refusal| refusal.to_string())?;
     let mut rules: Vec<Rule> = entry
         .rules
@@ -161,7 +161,7 @@ fn entry(mut table: Table) -> Result<Hook, String> {
                 "it has `rules` and fields of a rule beside them: put these into a rule".to_owned(),
             );
         }
-        rules.push(rule(own.try_into().map_err(told)?)?);
+        rules.push(rule(own.try_into().map_err(message)?)?);
     }
     if rules.is_empty() {
         return Err("it has no action: write signal and target, or event, or rules".to_owned());
@@ -228,7 +228,7 @@ fn rule(entry: RuleEntry) -> Result<Rule, String> {
             target: text(
                 entry
                     .target
-                    .ok_or("a signal needs `target`: whom it is for")?,
+                    .ok_or("a signal needs `target`: the key or the id of an instance")?,
                 true,
             )?,
             dedup: entry.dedup.map(|dedup| text(dedup, false)).transpose()?,
@@ -305,7 +305,7 @@ fn header(name: &str) -> Result<HeaderName, String> {
         .map_err(|_| format!("{name:?} is not a header name"))
 }
 
-fn told(error: toml::de::Error) -> String {
+fn message(error: toml::de::Error) -> String {
     error.message().to_owned()
 }
 
@@ -317,8 +317,8 @@ fn is_elsewhere(text: &str) -> bool {
 impl Hook {
     /// Fetches the named secrets from the environment or from files. Until then their signatures are not accepted.
     pub(crate) fn fetch(&mut self) -> Result<(), String> {
-        for place in &self.elsewhere {
-            let secret = Secret::fetch(place, &self.scheme)
+        for reference in &self.elsewhere {
+            let secret = Secret::fetch(reference, &self.scheme)
                 .map_err(|problem| format!("the source {:?}: {problem}", self.source))?;
             self.secrets.push(secret);
         }
@@ -328,13 +328,13 @@ impl Hook {
 }
 
 impl Secret {
-    fn fetch(place: &str, scheme: &Scheme) -> Result<Self, String> {
-        let found = match place.strip_prefix("file:") {
+    fn fetch(reference: &str, scheme: &Scheme) -> Result<Self, String> {
+        let found = match reference.strip_prefix("file:") {
             Some(path) => std::fs::read_to_string(path).map_err(|error| {
                 format!("its secret is in {path}, which cannot be read: {error}")
             })?,
             None => {
-                let name = place.strip_prefix("env:").unwrap_or(place);
+                let name = reference.strip_prefix("env:").unwrap_or(reference);
                 std::env::var(name).map_err(|_| {
                     format!("its secret is in the variable {name}, which is not set")
                 })?

@@ -92,23 +92,23 @@ pub enum Unmapped {
     #[error("the body is not JSON: {0}")]
     NotJson(serde_json::Error),
     /// A value is missing in the request.
-    #[error("missing {what} at {place}: expected a string, a number or a boolean")]
+    #[error("missing {what} at {location}: expected a string, a number or a boolean")]
     Nowhere {
         /// The name of the value.
         what: &'static str,
-        /// The place where it was expected.
-        place: String,
+        /// The path or the header where it was expected.
+        location: String,
     },
     /// The payload is missing at its path.
     #[error("missing payload at {0}: leave `payload` out of the rule for the whole body")]
     NoPayload(String),
     /// A value of the request is invalid.
-    #[error("the value at {place} cannot be the {what}: {refusal}")]
+    #[error("the value at {location} cannot be the {what}: {refusal}")]
     Unfit {
         /// The name of the value.
         what: &'static str,
-        /// The place where it was found.
-        place: String,
+        /// The path or the header where it was found.
+        location: String,
         /// The reason.
         refusal: Refusal,
     },
@@ -199,10 +199,10 @@ impl Request<'_> {
 
     /// The id that a rule takes from the request.
     fn given_id(&self, text: &Text, what: &'static str) -> Result<Name, Unmapped> {
-        let (found, place) = self.text(text, what)?;
+        let (found, location) = self.text(text, what)?;
         match found.is_empty() {
             false => Ok(delivery_id(&found)),
-            true => Err(Unmapped::Nowhere { what, place }),
+            true => Err(Unmapped::Nowhere { what, location }),
         }
     }
 
@@ -217,10 +217,10 @@ impl Request<'_> {
     }
 
     fn name(&self, text: &Text, what: &'static str) -> Result<Name, Unmapped> {
-        let (found, place) = self.text(text, what)?;
+        let (found, location) = self.text(text, what)?;
         Name::new(found).map_err(|refusal| Unmapped::Unfit {
             what,
-            place,
+            location,
             refusal,
         })
     }
@@ -229,13 +229,13 @@ impl Request<'_> {
     /// address an instance.
     fn target(&self, text: &Text) -> Result<Target, Unmapped> {
         let what = "target";
-        let (found, place) = self.text(text, what)?;
+        let (found, location) = self.text(text, what)?;
         if let Text::Body { id: true, .. } | Text::Header { id: true, .. } = text {
             return match found.parse() {
                 Ok(id) => Ok(Target::Id(InstanceId(id))),
                 Err(_) => Err(Unmapped::Nowhere {
                     what: "instance id",
-                    place,
+                    location,
                 }),
             };
         }
@@ -243,13 +243,13 @@ impl Request<'_> {
             .map(Target::Key)
             .map_err(|refusal| Unmapped::Unfit {
                 what,
-                place,
+                location,
                 refusal,
             })
     }
 
     fn text(&self, text: &Text, what: &'static str) -> Result<(String, String), Unmapped> {
-        let (found, place, prefix) = match text {
+        let (found, location, prefix) = match text {
             Text::Constant(text) => return Ok((text.clone(), "the settings".to_owned())),
             Text::Body { path, prefix, .. } => (
                 dig(self.body, path).and_then(scalar),
@@ -266,8 +266,8 @@ impl Request<'_> {
             }
         };
         match found {
-            Some(found) => Ok((format!("{prefix}{found}"), place)),
-            None => Err(Unmapped::Nowhere { what, place }),
+            Some(found) => Ok((format!("{prefix}{found}"), location)),
+            None => Err(Unmapped::Nowhere { what, location }),
         }
     }
 }

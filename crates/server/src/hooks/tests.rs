@@ -1,4 +1,4 @@
-//! Signatures that were computed elsewhere, those that the senders publish among them; and what becomes of bodies.
+//! Tests of signatures that were computed elsewhere, including those that the senders publish, and of the mapping.
 
 use abide::{Key, Name, Target};
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
@@ -37,7 +37,7 @@ struct Sample {
     body: &'static str,
     now: i64,
     headers: Vec<(&'static str, &'static str)>,
-    /// Whether the time is signed, too.
+    /// `true` if the time is signed too.
     timed: bool,
 }
 
@@ -59,7 +59,7 @@ fn samples() -> Vec<Sample> {
             ],
             timed: true,
         },
-        // One of several signatures, a version that is not known among them.
+        // One of several signatures, including one of an unknown version.
         Sample {
             toml: "scheme = \"standard\"\nsecret = \"whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=\"",
             body: BODY,
@@ -167,9 +167,9 @@ fn a_body_that_was_changed_by_one_bit_is_not_believed() {
     for sample in samples() {
         let hook = hook(&format!("{}\n{SIGNAL}", sample.toml));
         let headers = headers(&sample.headers);
-        for place in [0, sample.body.len() / 2, sample.body.len() - 1] {
+        for index in [0, sample.body.len() / 2, sample.body.len() - 1] {
             let mut body = sample.body.as_bytes().to_vec();
-            body[place] ^= 1;
+            body[index] ^= 1;
             assert_eq!(
                 hook.verify(&headers, &body, sample.now),
                 Err(Unproven::Wrong),
@@ -194,8 +194,8 @@ fn what_was_signed_too_long_ago_is_not_believed() {
         let lenient = hook(&format!("{}\ntolerance_s = 1000\n{SIGNAL}", sample.toml));
         let headers = headers(&sample.headers);
         for away in [301, -301] {
-            let told = strict.verify(&headers, sample.body.as_bytes(), sample.now + away);
-            assert_eq!(told, Err(Unproven::Old(301)), "{}", sample.toml);
+            let verified = strict.verify(&headers, sample.body.as_bytes(), sample.now + away);
+            assert_eq!(verified, Err(Unproven::Old(301)), "{}", sample.toml);
             assert_eq!(
                 lenient.verify(&headers, sample.body.as_bytes(), sample.now + away),
                 Ok(()),
@@ -210,12 +210,12 @@ fn what_was_signed_too_long_ago_is_not_believed() {
 fn a_header_that_is_missing_doubled_or_nonsense_is_not_believed() {
     for sample in samples() {
         let hook = hook(&format!("{}\n{SIGNAL}", sample.toml));
-        for (place, (name, value)) in sample.headers.iter().enumerate() {
+        for (index, (name, value)) in sample.headers.iter().enumerate() {
             let mut without = sample.headers.clone();
-            without.remove(place);
-            let told = hook.verify(&headers(&without), sample.body.as_bytes(), sample.now);
+            without.remove(index);
+            let verified = hook.verify(&headers(&without), sample.body.as_bytes(), sample.now);
             assert_eq!(
-                told,
+                verified,
                 Err(Unproven::Missing((*name).to_owned())),
                 "{}",
                 sample.toml
@@ -264,7 +264,7 @@ fn two_secrets_are_both_taken_while_they_are_rotated() {
         } else {
             "\"other\""
         };
-        let told = |secrets: &str| {
+        let verify = |secrets: &str| {
             let toml = sample.toml.replace(
                 &format!("secret = {own}"),
                 &format!("secrets = [{secrets}]"),
@@ -275,9 +275,9 @@ fn two_secrets_are_both_taken_while_they_are_rotated() {
                 sample.now,
             )
         };
-        assert_eq!(told(&format!("{other}, {own}")), Ok(()));
-        assert_eq!(told(&format!("{own}, {other}")), Ok(()));
-        assert_eq!(told(other), Err(Unproven::Wrong));
+        assert_eq!(verify(&format!("{other}, {own}")), Ok(()));
+        assert_eq!(verify(&format!("{own}, {other}")), Ok(()));
+        assert_eq!(verify(other), Err(Unproven::Wrong));
     }
 }
 
@@ -308,11 +308,11 @@ fn a_rule_takes_target_name_dedup_and_payload_from_the_body_as_they_were_written
         hold_for: None,
     }) = action(rule, body).unwrap()
     else {
-        panic!("it is no signal");
+        panic!("expected a signal");
     };
     assert_eq!(name, Name::new("paid").unwrap());
     assert_eq!(target, Target::Key(Key::new("order:7").unwrap()));
-    // What the sender tells its deliveries apart by.
+    // The sender's own id of the delivery.
     assert_eq!(dedup, Some(Name::new("evt_1").unwrap()));
     assert_eq!(
         payload.as_str(),
@@ -320,7 +320,7 @@ fn a_rule_takes_target_name_dedup_and_payload_from_the_body_as_they_were_written
     );
 }
 
-/// What a delivery is told apart from others by.
+/// The dedup key of a delivery.
 fn dedup(scheme: &str, given: &[(&str, &str)], body: &str) -> Option<String> {
     let rule = "signal = \"s\"\ntarget = \"k\"";
     let hook = hook(&format!("scheme = \"{scheme}\"\nsecret = \"x\"\n{rule}"));
@@ -356,7 +356,7 @@ fn a_delivery_id_that_is_too_long_is_hashed_and_not_dropped() {
 }
 
 #[test]
-fn a_delivery_without_an_id_is_told_apart_by_its_signature_and_body() {
+fn a_delivery_without_an_id_is_identified_by_its_signature_and_body() {
     for (scheme, header) in [
         ("github", "x-hub-signature-256"),
         ("stripe", "stripe-signature"),
@@ -380,18 +380,18 @@ fn digits_name_an_instance_only_where_the_rule_says_that_they_are_an_id() {
             r#"{"n":42,"s":"x"}"#,
         )
     };
-    let told = of("{from = \"n\"}").unwrap_err();
-    assert!(told.contains("prefix"), "{told}");
+    let error = of("{from = \"n\"}").unwrap_err();
+    assert!(error.contains("prefix"), "{error}");
     let Ok(Some(Action::Signal { target, .. })) = of("{from = \"n\", id = true}") else {
-        panic!("it is no signal")
+        panic!("expected a signal")
     };
     assert_eq!(target, Target::Id(abide::InstanceId(42)));
-    let told = of("{from = \"s\", id = true}").unwrap_err();
-    assert!(told.contains("instance id"), "{told}");
+    let error = of("{from = \"s\", id = true}").unwrap_err();
+    assert!(error.contains("instance id"), "{error}");
 }
 
 #[test]
-fn the_first_rule_that_is_meant_for_it_says_what_becomes_of_it() {
+fn the_first_rule_that_matches_is_applied() {
     let rules = r#"
         [[hooks.rules]]
         when = {path = "type", equals = "paid"}
@@ -430,7 +430,7 @@ fn the_first_rule_that_is_meant_for_it_says_what_becomes_of_it() {
 }
 
 #[test]
-fn what_is_not_where_the_rule_looks_is_said() {
+fn a_value_that_the_request_lacks_is_reported_with_its_path() {
     let rule = "signal = \"paid\"\ntarget = {from = \"data.order\"}";
     for body in [
         r#"{}"#,
@@ -439,22 +439,22 @@ fn what_is_not_where_the_rule_looks_is_said() {
         r#"{"data":{"order":null}}"#,
         "7",
     ] {
-        let told = action(rule, body).unwrap_err();
+        let error = action(rule, body).unwrap_err();
         assert!(
-            told.contains("target") && told.contains("data.order"),
-            "{body}: {told}"
+            error.contains("target") && error.contains("data.order"),
+            "{body}: {error}"
         );
     }
     assert!(action(rule, "{").unwrap_err().contains("not JSON"));
-    let told = action(rule, r#"{"data":{"order":""}}"#).unwrap_err();
-    assert!(told.contains("cannot be the target"), "{told}");
+    let error = action(rule, r#"{"data":{"order":""}}"#).unwrap_err();
+    assert!(error.contains("cannot be the target"), "{error}");
 }
 
 #[test]
 fn settings_that_make_no_sense_are_refused_with_what_to_write() {
     let refused = |toml: &str| try_hook(toml).unwrap_err();
     let secret = "scheme = \"stripe\"\nsecret = \"x\"";
-    for (toml, told) in [
+    for (toml, expected) in [
         (
             format!("scheme = \"nope\"\n{SIGNAL}"),
             "unknown variant `nope`",
@@ -498,27 +498,27 @@ fn settings_that_make_no_sense_are_refused_with_what_to_write() {
     ] {
         let problem = refused(&toml);
         assert!(
-            problem.contains(told) && problem.contains("\"s\""),
+            problem.contains(expected) && problem.contains("\"s\""),
             "{toml}\n→ {problem}"
         );
     }
 }
 
 #[test]
-fn a_secret_that_is_elsewhere_is_missed_by_who_serves_and_by_nobody_else() {
-    for (place, told) in [
+fn a_secret_that_cannot_be_fetched_fails_the_server_but_not_the_parsing() {
+    for (reference, expected) in [
         ("env:ABSENT_FOR_SURE", "ABSENT_FOR_SURE"),
         ("file:/absent", "/absent"),
     ] {
         let mut hook = try_hook(&format!(
-            "scheme = \"github\"\nsecret = \"{place}\"\n{SIGNAL}"
+            "scheme = \"github\"\nsecret = \"{reference}\"\n{SIGNAL}"
         ))
         .unwrap_or_else(|problem| panic!("{problem}"));
         let signed = headers(&[("x-hub-signature-256", &format!("sha256={}", "0".repeat(64)))]);
         assert!(hook.verify(&signed, b"{}", 0).is_err());
         let problem = hook.fetch().unwrap_err();
         assert!(
-            problem.contains(told) && problem.contains("\"s\""),
+            problem.contains(expected) && problem.contains("\"s\""),
             "{problem}"
         );
     }

@@ -31,7 +31,7 @@ struct Shared {
     tokens: Tokens,
     depths: Depths,
     readiness: Readiness,
-    places: Arc<Budgets>,
+    budgets: Arc<Budgets>,
     feed: Feed,
     workers: Workers,
     graphs: Put,
@@ -48,7 +48,7 @@ impl App {
             tokens: Tokens::new(store.clone()),
             depths: Depths::begin(store.clone(), draining.clone()),
             readiness: Readiness::begin(store.clone(), &settings.listen, draining.clone()),
-            places: Arc::new(Budgets::new(
+            budgets: Arc::new(Budgets::new(
                 settings.in_flight,
                 settings.long_polls,
                 settings.receiving_bytes,
@@ -174,7 +174,7 @@ impl App {
         &self.0.readiness
     }
 
-    pub(crate) fn places(&self) -> &Arc<Budgets> {
-        &self.0.places
+    pub(crate) fn budgets(&self) -> &Arc<Budgets> {
+        &self.0.budgets
     }
 }

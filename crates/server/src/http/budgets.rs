@@ -94,23 +94,23 @@ pub struct Budgets {
     strangers: Arc<Budget>,
 }
 
-/// A number of places, of which one token gets at most `share`.
+/// A number of permits, of which one token gets at most `share`.
 struct Budget {
     most: usize,
     share: usize,
-    places: Arc<Semaphore>,
-    /// The number of places of each token that has any.
+    semaphore: Arc<Semaphore>,
+    /// The number of permits of each token that has any.
     taken: Mutex<HashMap<Name, usize>>,
 }
 
-/// Places that were taken from a budget, until this value is dropped.
+/// Permits that were taken from a budget, until this value is dropped.
 pub struct Permit {
     budget: Arc<Budget>,
     permit: Option<OwnedSemaphorePermit>,
     token: Option<Name>,
 }
 
-/// Reason why there is no place: the limit that was reached, and whether it is the share of the token.
+/// Reason why a budget has no permit: the limit that was reached, and whether it is the share of the token.
 struct Full {
     most: usize,
     is_share: bool,
@@ -122,7 +122,7 @@ impl Budget {
         Arc::new(Self {
             most,
             share,
-            places: Arc::new(Semaphore::new(most)),
+            semaphore: Arc::new(Semaphore::new(most)),
             taken: Mutex::default(),
         })
     }
@@ -136,7 +136,7 @@ impl Budget {
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes `count` places for a token. Callers without a token have no share, because they cannot be told apart.
+    /// Takes `count` permits for a token. Callers without a token have no share, because they cannot be distinguished.
     fn take(self: &Arc<Self>, count: usize, token: Option<&Name>) -> Result<Permit, Full> {
         let full = |most, is_share| Full { most, is_share };
         let mut taken = self.taken();
@@ -147,7 +147,7 @@ impl Budget {
         }
         let permits = u32::try_from(count).ok();
         let permit =
-            permits.and_then(|count| self.places.clone().try_acquire_many_owned(count).ok());
+            permits.and_then(|count| self.semaphore.clone().try_acquire_many_owned(count).ok());
         let permit = permit.ok_or_else(|| full(self.most, false))?;
         if let Some(token) = token {
             taken.insert(token.clone(), has);
@@ -161,7 +161,7 @@ impl Budget {
 }
 
 impl Permit {
-    /// Adds the places of `other`, which has the same budget and token.
+    /// Adds the permits of `other`, which has the same budget and token.
     fn merge(&mut self, mut other: Self) {
         if let (Some(permit), Some(more)) = (&mut self.permit, other.permit.take()) {
             permit.merge(more);
@@ -185,7 +185,7 @@ impl Drop for Permit {
 }
 
 impl Full {
-    /// There is no such budget.
+    /// The budget does not exist.
     const NOTHING: Self = Self {
         most: 0,
         is_share: false,
@@ -242,7 +242,7 @@ impl Budgets {
             .map_err(|full| full.problem(&things, "in_flight"))
     }
 
-    /// Takes a place for a request that waits.
+    /// Takes a slot for a request that waits.
     pub fn wait(&self, wait: Wait, role: Role, token: Option<&Name>) -> Result<Permit, Problem> {
         let things = format!("requests of the role {} that wait", role.name());
         let budgets = self.waits.get(wait as usize);
@@ -283,13 +283,13 @@ const STRANGERS: usize = 4;
 /// This fraction of the bytes is reserved for operators (one in 4).
 const OPERATORS: usize = 4;
 
-/// A request's place among the concurrent requests. It has none until its body is complete. The bytes of its body are
-/// counted for it. A request that waits gives its place back and has one of another kind.
+/// A request's slot among the concurrent requests. It has none until its body is complete. The bytes of its body are
+/// counted for it. A request that waits gives its slot back and has one of another kind.
 #[derive(Clone)]
 pub struct Admission(Arc<Inner>);
 
 struct Inner {
-    places: Arc<Budgets>,
+    budgets: Arc<Budgets>,
     held: Mutex<Held>,
 }
 
@@ -298,8 +298,8 @@ struct Held {
     /// The role of its token. Until that is known, and for webhooks, the lowest role.
     role: Role,
     token: Option<Name>,
-    place: Option<Permit>,
-    /// The time when it took its place.
+    slot: Option<Permit>,
+    /// The time when it took its slot.
     since: Option<Instant>,
     bytes: Vec<Permit>,
     waits: bool,
@@ -317,18 +317,18 @@ impl Wait {
 }
 
 impl Admission {
-    pub(super) fn new(places: Arc<Budgets>, kind: Kind) -> Self {
+    pub(super) fn new(budgets: Arc<Budgets>, kind: Kind) -> Self {
         let held = Held {
             kind,
             role: Role::Read,
             token: None,
-            place: None,
+            slot: None,
             since: None,
             bytes: Vec::new(),
             waits: false,
         };
         Self(Arc::new(Inner {
-            places,
+            budgets,
             held: Mutex::new(held),
         }))
     }
@@ -337,28 +337,28 @@ impl Admission {
         self.0.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sets the token and the role of the request. One token gets at most its share of the places.
+    /// Sets the token and the role of the request. One token gets at most its share of the slots.
     pub fn came_by(&self, caller: &Caller, role: Role) {
         let mut held = self.held();
         held.token.clone_from(&caller.0);
         held.role = role;
     }
 
-    /// Takes the place, when the request is complete.
-    pub fn take_place(&self) -> Result<(), Problem> {
+    /// Takes the slot, when the request is complete.
+    pub fn take_slot(&self) -> Result<(), Problem> {
         let mut held = self.held();
-        if held.place.is_none() && !held.waits {
-            let place = self
+        if held.slot.is_none() && !held.waits {
+            let slot = self
                 .0
-                .places
+                .budgets
                 .kind(held.kind, held.role, held.token.as_ref())?;
-            held.place = Some(place);
+            held.slot = Some(slot);
             held.since = Some(Instant::now());
         }
         Ok(())
     }
 
-    /// The time since when it has a place.
+    /// The time since when it has a slot.
     pub(super) fn since(&self) -> Option<Instant> {
         self.held().since
     }
@@ -366,10 +366,10 @@ impl Admission {
     /// Takes room for `count` more bytes of its body.
     pub(super) fn take_bytes(&self, count: usize) -> Result<(), Problem> {
         let mut held = self.held();
-        let (kind, role, places) = (held.kind, held.role, &self.0.places);
-        let taken = places.bytes(kind, role, count, held.token.as_ref())?;
+        let (kind, role, budgets) = (held.kind, held.role, &self.0.budgets);
+        let taken = budgets.bytes(kind, role, count, held.token.as_ref())?;
         let budget = &taken.budget;
-        let has = |place: &&mut Permit| Arc::ptr_eq(&place.budget, budget);
+        let has = |permit: &&mut Permit| Arc::ptr_eq(&permit.budget, budget);
         match held.bytes.iter_mut().find(has) {
             Some(bytes) => bytes.merge(taken),
             None => held.bytes.push(taken),
@@ -377,14 +377,14 @@ impl Admission {
         Ok(())
     }
 
-    /// Gives the place back. From now on the request waits, in a place of another kind.
+    /// Gives the slot back. From now on the request waits, in a slot of another kind.
     pub(super) fn give_back(&self) {
         let mut held = self.held();
-        held.place = None;
+        held.slot = None;
         held.waits = true;
     }
 
-    /// `true` if it has given its place back.
+    /// `true` if it has given its slot back.
     pub(super) fn waits(&self) -> bool {
         self.held().waits
     }
@@ -395,37 +395,37 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_kind_and_role_has_places_of_its_own() {
-        let places = Arc::new(Budgets::new(1, 1, 400, 400));
-        let ticket = |kind| Admission::new(places.clone(), kind);
+    fn each_kind_and_role_has_slots_of_its_own() {
+        let budgets = Arc::new(Budgets::new(1, 1, 400, 400));
+        let ticket = |kind| Admission::new(budgets.clone(), kind);
         let hook = ticket(Kind::Hook);
-        hook.take_place().unwrap();
-        assert!(ticket(Kind::Hook).take_place().is_err());
+        hook.take_slot().unwrap();
+        assert!(ticket(Kind::Hook).take_slot().is_err());
         for kind in [Kind::Read, Kind::Write, Kind::Work, Kind::Rpc] {
-            assert!(ticket(kind).take_place().is_ok(), "{kind:?}");
+            assert!(ticket(kind).take_slot().is_ok(), "{kind:?}");
         }
         drop(hook);
-        assert!(ticket(Kind::Hook).take_place().is_ok());
-        let _stream = places.wait(Wait::Stream, Role::Read, None).unwrap();
-        assert!(places.wait(Wait::Stream, Role::Read, None).is_err());
-        assert!(places.wait(Wait::Claim, Role::Read, None).is_ok());
-        assert!(places.wait(Wait::Stream, Role::Work, None).is_ok());
+        assert!(ticket(Kind::Hook).take_slot().is_ok());
+        let _stream = budgets.wait(Wait::Stream, Role::Read, None).unwrap();
+        assert!(budgets.wait(Wait::Stream, Role::Read, None).is_err());
+        assert!(budgets.wait(Wait::Claim, Role::Read, None).is_ok());
+        assert!(budgets.wait(Wait::Stream, Role::Work, None).is_ok());
     }
 
     #[test]
-    fn tokens_of_one_role_take_no_place_of_another_role() {
-        let places = Arc::new(Budgets::new(2, 2, 400, 100));
+    fn tokens_of_one_role_take_no_slot_of_another_role() {
+        let budgets = Arc::new(Budgets::new(2, 2, 400, 100));
         for kind in [Kind::Read, Kind::Write, Kind::Work, Kind::Rpc] {
             let ticket = |name: &str, role| {
-                let ticket = Admission::new(places.clone(), kind);
+                let ticket = Admission::new(budgets.clone(), kind);
                 ticket.came_by(&Caller(Some(Name::new(name).unwrap())), role);
                 ticket
             };
             let mut held = Vec::new();
             for role in [Role::Read, Role::Send, Role::Work, Role::Operate] {
                 let mine = ["one", "two"].map(|name| ticket(name, role));
-                mine.iter().for_each(|one| one.take_place().unwrap());
-                let refused = ticket("three", role).take_place().unwrap_err();
+                mine.iter().for_each(|one| one.take_slot().unwrap());
+                let refused = ticket("three", role).take_slot().unwrap_err();
                 assert!(refused.detail.contains(role.name()), "{refused:?}");
                 held.push(mine);
             }
@@ -433,24 +433,24 @@ mod tests {
     }
 
     #[test]
-    fn the_bytes_of_strangers_are_not_those_of_who_has_a_token() {
-        let places = Arc::new(Budgets::new(9, 9, 400, 100));
-        let stranger = Admission::new(places.clone(), Kind::Hook);
+    fn webhooks_and_callers_with_a_token_have_separate_bytes() {
+        let budgets = Arc::new(Budgets::new(9, 9, 400, 100));
+        let stranger = Admission::new(budgets.clone(), Kind::Hook);
         stranger.take_bytes(60).unwrap();
         stranger.take_bytes(40).unwrap();
         assert!(stranger.take_bytes(1).is_err());
-        let known = Admission::new(places.clone(), Kind::Write);
+        let known = Admission::new(budgets.clone(), Kind::Write);
         known.take_bytes(300).unwrap();
         assert!(known.take_bytes(1).is_err());
         drop((stranger, known));
-        assert!(Admission::new(places, Kind::Hook).take_bytes(100).is_ok());
+        assert!(Admission::new(budgets, Kind::Hook).take_bytes(100).is_ok());
     }
 
     #[test]
     fn bytes_are_kept_for_operators() {
-        let places = Arc::new(Budgets::new(9, 9, 400, 100));
+        let budgets = Arc::new(Budgets::new(9, 9, 400, 100));
         let ticket = |name: &str, role| {
-            let ticket = Admission::new(places.clone(), Kind::Write);
+            let ticket = Admission::new(budgets.clone(), Kind::Write);
             ticket.came_by(&Caller(Name::new(name).ok()), role);
             ticket
         };
@@ -465,31 +465,31 @@ mod tests {
         operator.take_bytes(10).unwrap();
         assert!(operator.take_bytes(1).is_err());
         drop(senders);
-        // It has what there is besides.
+        // The operator also gets what the others have left.
         operator.take_bytes(100).unwrap();
         drop(operator);
         assert!(ticket("one", Role::Operate).take_bytes(150).is_ok());
     }
 
     #[test]
-    fn one_token_has_half_of_the_places_and_leaves_the_others_to_the_rest() {
-        let places = Arc::new(Budgets::new(4, 4, 400, 100));
+    fn one_token_gets_half_of_the_slots_and_leaves_the_rest_to_others() {
+        let budgets = Arc::new(Budgets::new(4, 4, 400, 100));
         let [one, other] = ["one", "other"].map(|name| Caller(Some(Name::new(name).unwrap())));
         let ticket = |caller: &Caller| {
-            let ticket = Admission::new(places.clone(), Kind::Read);
+            let ticket = Admission::new(budgets.clone(), Kind::Read);
             ticket.came_by(caller, Role::Read);
             ticket
         };
         let mine = [ticket(&one), ticket(&one)];
-        mine.iter().for_each(|one| one.take_place().unwrap());
-        let refused = ticket(&one).take_place().unwrap_err();
+        mine.iter().for_each(|one| one.take_slot().unwrap());
+        let refused = ticket(&one).take_slot().unwrap_err();
         assert_eq!(refused.more["most"], 2);
         assert!(refused.detail.contains("this token"), "{refused:?}");
-        assert!(ticket(&other).take_place().is_ok());
+        assert!(ticket(&other).take_slot().is_ok());
         drop(mine);
-        assert!(ticket(&one).take_place().is_ok());
+        assert!(ticket(&one).take_slot().is_ok());
 
-        let wait = |caller: &Caller| places.wait(Wait::Claim, Role::Work, caller.0.as_ref());
+        let wait = |caller: &Caller| budgets.wait(Wait::Claim, Role::Work, caller.0.as_ref());
         let waits = [wait(&one).unwrap(), wait(&one).unwrap()];
         assert!(wait(&one).is_err() && wait(&other).is_ok());
         drop(waits);
@@ -502,7 +502,7 @@ mod tests {
         assert!(ticket(&other).take_bytes(150).is_ok());
         drop(large);
         assert!(ticket(&one).take_bytes(150).is_ok());
-        // Who needs no token cannot be told from others, and has no share.
+        // Callers without a token cannot be distinguished, and have no share.
         let open = Caller(None);
         assert!(ticket(&open).take_bytes(300).is_ok());
     }

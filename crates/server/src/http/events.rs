@@ -167,12 +167,12 @@ pub async fn publish_all(
 ) -> Result<axum::Json<PublishedBatch>, Problem> {
     app.limits().check_batch(request.events.len())?;
     let mut results = Vec::with_capacity(request.events.len());
-    let (mut places, mut events) = (Vec::new(), Vec::new());
+    let (mut indexes, mut events) = (Vec::new(), Vec::new());
     for entry in &request.events {
         match unfit::fit::<PublishRequest>(entry.get()) {
             Ok(request) => {
                 let event = event_of(request.event_type.as_str(), &request.payload);
-                places.push(results.len());
+                indexes.push(results.len());
                 events.push(match request.event_id {
                     Some(id) => event.event_id(id.as_str()),
                     None => event,
@@ -189,8 +189,8 @@ pub async fn publish_all(
         true => Vec::new(),
         false => abide.publish_all(events).await?,
     };
-    for (place, published) in places.into_iter().zip(published) {
-        if let Some(result) = results.get_mut(place) {
+    for (index, published) in indexes.into_iter().zip(published) {
+        if let Some(result) = results.get_mut(index) {
             *result = published.into();
         }
     }

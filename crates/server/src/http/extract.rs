@@ -50,17 +50,17 @@ pub(super) fn is_json(headers: &HeaderMap) -> Result<(), Problem> {
     ))
 }
 
-/// Reads the body unchanged. Then the request takes its place among the concurrent requests.
+/// Reads the body unchanged. Then the request takes its slot among the concurrent requests.
 pub async fn raw(request: Request, app: &App) -> Result<Bytes, Problem> {
     let (body, ticket) = received(request, app.settings().body_bytes, "body_bytes").await?;
     if let Some(ticket) = ticket {
-        ticket.take_place()?;
+        ticket.take_slot()?;
     }
     Ok(body)
 }
 
 /// Reads the body unchanged, if it is not larger than `most` and there is room for it. Also returns the ticket with
-/// which the request takes its place.
+/// which the request takes its slot.
 pub async fn received(
     request: Request,
     most: usize,
@@ -197,7 +197,7 @@ impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for PathPar
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
         Path::<T>::from_request_parts(parts, state)
             .await
-            .map(|Path(place)| Self(place))
+            .map(|Path(params)| Self(params))
             .map_err(|rejection| {
                 Problem::bad_request(format!("invalid path: {}", in_path(rejection)))
             })

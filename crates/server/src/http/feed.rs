@@ -18,7 +18,7 @@ pub const KINDS: [&str; 7] = [
     "ended",
     "answered",
     "cancelled",
-    "mailed",
+    "received",
     "due",
     "reset",
 ];
@@ -37,7 +37,7 @@ pub struct Change {
 /// The changes on the whole server. The task starts with the first listener.
 pub struct Feed {
     ring: Arc<Ring>,
-    heard: Mutex<bool>,
+    started: Mutex<bool>,
 }
 
 struct Ring {
@@ -55,7 +55,7 @@ struct Kept {
 /// The position of one listener.
 pub struct Listening {
     ring: Arc<Ring>,
-    news: watch::Receiver<u64>,
+    latest: watch::Receiver<u64>,
     /// The number of the last change that it got.
     at: u64,
     /// `true` if it has missed changes and must get a reset.
@@ -75,20 +75,20 @@ impl Feed {
         };
         Self {
             ring: Arc::new(ring),
-            heard: Mutex::new(false),
+            started: Mutex::new(false),
         }
     }
 
     /// Adds a listener: from now on, or from after the change with the id `after`.
     pub fn listen(&self, store: &Arc<dyn Store>, after: Option<&str>) -> Listening {
-        let mut heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
-        if !*heard {
-            *heard = true;
-            tokio::spawn(hear(Arc::downgrade(&self.ring), store.listen()));
+        let mut started = self.started.lock().unwrap_or_else(PoisonError::into_inner);
+        if !*started {
+            *started = true;
+            tokio::spawn(receive(Arc::downgrade(&self.ring), store.listen()));
         }
-        drop(heard);
-        let news = self.ring.newest.subscribe();
-        let newest = *news.borrow();
+        drop(started);
+        let latest = self.ring.newest.subscribe();
+        let newest = *latest.borrow();
         let (at, reset) = match after {
             None => (newest, false),
             Some(id) => match self.ring.number(id).filter(|at| *at <= newest) {
@@ -99,7 +99,7 @@ impl Feed {
         };
         Listening {
             ring: self.ring.clone(),
-            news,
+            latest,
             at,
             reset,
         }
@@ -150,7 +150,7 @@ impl Ring {
 }
 
 /// A message to a listener.
-pub enum Told {
+pub enum FeedItem {
     /// The changes, in order; never empty.
     Changes(Vec<Arc<Change>>),
     /// The listener has missed changes, and must read everything again.
@@ -164,17 +164,17 @@ impl Listening {
     }
 
     /// Waits for the next changes. Returns `None` if the store is closed.
-    pub async fn next(&mut self) -> Option<Told> {
+    pub async fn next(&mut self) -> Option<FeedItem> {
         loop {
             if std::mem::take(&mut self.reset) {
-                return Some(Told::Reset);
+                return Some(FeedItem::Reset);
             }
-            let newest = *self.news.borrow_and_update();
+            let newest = *self.latest.borrow_and_update();
             if newest > self.at {
                 match self.ring.after(self.at) {
                     Some(changes) => {
                         self.at = changes.last().map_or(newest, |last| last.number);
-                        return Some(Told::Changes(changes));
+                        return Some(FeedItem::Changes(changes));
                     }
                     None => {
                         // The listener is slower than the server: the changes that it missed are gone.
@@ -184,14 +184,14 @@ impl Listening {
                     }
                 }
             }
-            self.news.changed().await.ok()?;
+            self.latest.changed().await.ok()?;
         }
     }
 }
 
 /// Receives the store's notifications as long as the feed exists.
-async fn hear(ring: Weak<Ring>, mut news: abide_kernel::Listener) {
-    while let Some(effects) = news.next().await {
+async fn receive(ring: Weak<Ring>, mut listener: abide_kernel::Listener) {
+    while let Some(effects) = listener.next().await {
         let Some(ring) = ring.upgrade() else {
             return;
         };
@@ -232,15 +232,15 @@ fn changes(effects: &Effects) -> Vec<(&'static str, Value)> {
     );
     changes.extend(
         effects
-            .mailed
+            .received
             .iter()
-            .map(|id| ("mailed", json!({ "id": id }))),
+            .map(|id| ("received", json!({ "id": id }))),
     );
     if let Some(due) = effects.due {
         changes.push(("due", json!({ "due_at": due })));
     }
     if effects.ended_elsewhere {
-        // Another process did not say which instances ended.
+        // Another process did not report which instances ended.
         changes.push(("ended", json!({ "id": null })));
     }
     changes
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_comes_back_in_time_misses_nothing_and_who_is_too_slow_is_told() {
+    async fn a_listener_that_reconnects_in_time_misses_nothing_and_a_slow_one_gets_a_reset() {
         let abide = abide::Abide::open("memory:").await.unwrap();
         let feed = Feed::new();
         let mut slow = feed.listen(abide.store(), None);
@@ -263,27 +263,30 @@ mod tests {
         let id = slow.id(Some(1));
         feed.ring.keep(change(2));
         let mut back = feed.listen(abide.store(), Some(&id));
-        let Some(Told::Changes(told)) = back.next().await else {
+        let Some(FeedItem::Changes(received)) = back.next().await else {
             panic!("there is a change");
         };
         assert_eq!(
-            told.iter().map(|one| one.number).collect::<Vec<_>>(),
+            received.iter().map(|one| one.number).collect::<Vec<_>>(),
             [2],
-            "what came after it"
+            "the changes after it"
         );
 
         for n in 0..KEPT + 10 {
             feed.ring.keep(change(n));
         }
-        assert!(matches!(slow.next().await, Some(Told::Reset)));
+        assert!(matches!(slow.next().await, Some(FeedItem::Reset)));
         feed.ring.keep(change(0));
-        let Some(Told::Changes(told)) = slow.next().await else {
+        let Some(FeedItem::Changes(received)) = slow.next().await else {
             panic!("there is a change");
         };
-        assert_eq!(told.len(), 1, "and goes on from there");
+        assert_eq!(received.len(), 1, "and continues from there");
         for unknown in ["", "7", "x-7", &format!("{id}00000")] {
             let mut lost = feed.listen(abide.store(), Some(unknown));
-            assert!(matches!(lost.next().await, Some(Told::Reset)), "{unknown}");
+            assert!(
+                matches!(lost.next().await, Some(FeedItem::Reset)),
+                "{unknown}"
+            );
         }
     }
 }

@@ -118,7 +118,7 @@ pub async fn put(
     let written = serde_json::to_string(&written);
     let written = written.map_err(|error| Problem::unprocessable(error.to_string()))?;
     let (spec, mut problems) = Graph::read(&written);
-    // A graph in itself would be a graph in which an older one of its name stands.
+    // A graph that contains itself would contain an older graph of its name.
     let itself = |step: &&StepSpec| {
         step.graph
             .as_ref()
@@ -136,7 +136,7 @@ pub async fn put(
     };
     let graph = Graph::of_read(spec, problems, &known).map_err(|error| bad(error.problems))?;
     abide.keep_graph(&graph).await?;
-    app.graphs().tell();
+    app.graphs().notify();
     Ok(axum::Json(GraphPut {
         hash: hash(&graph),
         name: kept,
@@ -151,8 +151,8 @@ struct Written<'r> {
 }
 
 fn bad(problems: Vec<GraphProblem>) -> Problem {
-    let told: Vec<String> = problems.iter().map(ToString::to_string).collect();
-    let detail = format!("the graph cannot be kept: {}", told.join("; "));
+    let messages: Vec<String> = problems.iter().map(ToString::to_string).collect();
+    let detail = format!("the graph cannot be kept: {}", messages.join("; "));
     Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "bad_graph", detail)
         .with("reason", "bad_graph")
         .with("problems", problems)

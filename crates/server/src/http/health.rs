@@ -19,12 +19,12 @@ use utoipa_axum::routes;
 
 use super::{App, Problem};
 use crate::auth::admitted_in_time;
-use crate::background_read::Lookout;
+use crate::background_read::BackgroundRead;
 
 /// How long a probe's result is good enough.
 const FRESH: Duration = Duration::from_secs(1);
-/// How long an answer waits for a probe: with what is waited for who asks, it comes within two seconds whatever the store
-/// does.
+/// How long a response waits for a probe. Together with the time for checking the token, it is sent within two seconds,
+/// whatever the store does.
 const PATIENCE: Duration = Duration::from_millis(1_200);
 
 /// Routes that need no token.
@@ -51,14 +51,14 @@ async fn alive() -> axum::Json<Well> {
 
 /// The readiness of the store: it can be reached, it answers, and its disk has room.
 pub struct Readiness {
-    lookout: Lookout<Result<(), String>>,
+    read: BackgroundRead<Result<(), String>>,
     /// `true` if a write found no room on the disk, and no large probe has succeeded since.
     doubted: Arc<AtomicBool>,
 }
 
 impl Readiness {
-    /// Begins to probe that store, when it is asked. A server writes over a document of its own, so that none waits for
-    /// another.
+    /// Spawns the task that probes the store on request. Each server overwrites a document of its own, so that no server
+    /// waits for another.
     pub fn begin(store: Arc<dyn Store>, listen: &str, stop: CancellationToken) -> Self {
         let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
         let server: String = format!("{} {listen}", host.trim())
@@ -68,19 +68,19 @@ impl Readiness {
         let name = Name::new(server).unwrap_or_else(|_| Name::stored("server"));
         let doubted = Arc::new(AtomicBool::new(false));
         let doubt = doubted.clone();
-        let lookout = Lookout::begin(FRESH, stop, move || {
+        let read = BackgroundRead::begin(FRESH, stop, move || {
             probe(store.clone(), name.clone(), doubt.clone()).boxed()
         });
-        Self { lookout, doubted }
+        Self { read, doubted }
     }
 
-    /// Says that there was no room for what somebody wrote. A small probe may find some all the same: PostgreSQL writes over
-    /// pages that it has. So the next ones are large, until there is room for one.
+    /// Records that a write found no room on the disk. A small probe may still succeed, because PostgreSQL overwrites
+    /// pages that it has. So the next probes are large, until one of them succeeds.
     pub fn doubt(&self) {
         self.doubted.store(true, Ordering::Relaxed);
     }
 
-    /// Why the server cannot work, if it cannot.
+    /// The reason why the server cannot work, if there is one.
     async fn trouble(&self) -> Option<String> {
         let late = || {
             format!(
@@ -88,7 +88,7 @@ impl Readiness {
                 PATIENCE.as_millis()
             )
         };
-        match self.lookout.newest(PATIENCE).await {
+        match self.read.newest(PATIENCE).await {
             Some(seen) if seen.at.elapsed() < FRESH + PATIENCE => seen.what.err(),
             _ => Some(late()),
         }
@@ -114,7 +114,7 @@ async fn probe(store: Arc<dyn Store>, name: Name, doubted: Arc<AtomicBool>) -> R
     Ok(())
 }
 
-/// A text of 256 KiB that no database can make smaller by much.
+/// A text of 256 KiB that a database can hardly compress.
 fn large() -> Result<String, String> {
     let mut text = String::with_capacity(256 << 10);
     for _ in 0..16 {

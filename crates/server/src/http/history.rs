@@ -46,12 +46,12 @@ impl From<&Entry> for EntryView {
 /// The details of an event, without its name.
 fn data(what: &HistoryEvent) -> Json {
     #[derive(Deserialize)]
-    struct Told {
+    struct Tagged {
         #[serde(default)]
         data: Json,
     }
-    let told = Json::of(what).and_then(|json| json.to::<Told>());
-    told.map(|told| told.data).unwrap_or_default()
+    let tagged = Json::of(what).and_then(|json| json.to::<Tagged>());
+    tagged.map(|tagged| tagged.data).unwrap_or_default()
 }
 
 /// List the history events of an instance, oldest first. Empty if its machine keeps no history.

@@ -1,4 +1,4 @@
-//! Webhooks: proven by their signature, then a signal or an event, as the source's rules say.
+//! Webhooks: verified by their signature, then converted to a signal or an event by the rules of the source.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -10,7 +10,7 @@ use serde_json::json;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::signals::told;
+use super::signals::signal_response;
 use super::{App, PathParams, Problem, received};
 use crate::auth::{from_proxy, proxied};
 use crate::hooks::{Action, Hook, Scheme, Unproven};
@@ -59,9 +59,9 @@ async fn hook(
     let (body, ticket) = received(request, most, "payload_bytes").await?;
     hook.verify(&headers, &body, now_s())
         .map_err(|unproven| not_proven(hook, &unproven))?;
-    // Not before: a stranger takes no place among those that are worked on.
+    // Not before: a request that is not verified takes no slot.
     if let Some(ticket) = ticket {
-        ticket.take_place()?;
+        ticket.take_slot()?;
     }
     let text = std::str::from_utf8(&body)
         .map_err(|_| Problem::bad_request("the body is not UTF-8 text"))?;
@@ -96,18 +96,18 @@ fn not_proven(hook: &Hook, unproven: &Unproven) -> Problem {
 /// The challenge that Slack sends once to verify the URL.
 fn challenge(hook: &Hook, body: &str) -> Option<String> {
     #[derive(serde::Deserialize)]
-    struct Ask {
+    struct Verification {
         r#type: String,
         challenge: String,
     }
     if hook.scheme != Scheme::Slack {
         return None;
     }
-    let ask: Ask = serde_json::from_str(body).ok()?;
-    (ask.r#type == "url_verification").then_some(ask.challenge)
+    let verification: Verification = serde_json::from_str(body).ok()?;
+    (verification.r#type == "url_verification").then_some(verification.challenge)
 }
 
-/// Does what the webhook is to become.
+/// Sends the signal, or publishes the event, that the webhook becomes.
 async fn done(
     app: &App,
     hook: &Hook,
@@ -122,21 +122,21 @@ async fn done(
             hold_for,
             payload,
         } => {
-            let place = match &target {
+            let text = match &target {
                 Target::Id(id) => id.to_string(),
                 Target::Key(key) => key.to_string(),
             };
-            let letter =
+            let builder =
                 app.abide()
                     .signal_named(target, name.as_str(), Arguments::Payload(payload));
-            let mut letter = letter.source(format!("hook:{}", hook.source));
+            let mut builder = builder.source(format!("hook:{}", hook.source));
             if let Some(dedup) = dedup {
-                letter = letter.dedup(dedup.as_str());
+                builder = builder.dedup(dedup.as_str());
             }
             if let Some(time) = hold_for {
-                letter = letter.hold_for(time);
+                builder = builder.hold_for(time);
             }
-            Ok(told(app, letter.await, &place, headers)?.into_response())
+            Ok(signal_response(app, builder.await, &text, headers)?.into_response())
         }
         Action::Event {
             event_type,

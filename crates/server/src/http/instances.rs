@@ -28,14 +28,17 @@ pub fn read() -> OpenApiRouter<App> {
         .routes(routes!(result))
 }
 
-/// The instance that a path names, or that there is none.
+/// The instance that a path names. Returns a problem if it does not exist.
 pub async fn found(app: &App, text: &str) -> Result<Instance, Problem> {
     let target = target(text)?;
-    app.abide().get(target).await?.ok_or_else(|| nobody(text))
+    app.abide()
+        .get(target)
+        .await?
+        .ok_or_else(|| not_found(text))
 }
 
 /// Makes the problem for an id or key that no instance has.
-pub fn nobody(text: &str) -> Problem {
+pub fn not_found(text: &str) -> Problem {
     let detail = format!(
         "no instance with the id or key {text:?}: it was never started, or its retention is over"
     );
@@ -77,7 +80,7 @@ pub struct InstancesQuery {
 }
 
 const INSTANCES: &str = "instances";
-/// How many instances are judged for one page of those that are so well.
+/// Maximum number of instances that are checked for one page with a given liveness.
 const JUDGED: usize = 5_000;
 
 /// List instances, newest first.
@@ -108,7 +111,7 @@ pub async fn list(
     };
     match query.liveness {
         None => page(&app, &filter, before, limit).await,
-        Some(word) => judged(&app, &filter, before, limit, word).await,
+        Some(liveness) => judged(&app, &filter, before, limit, liveness).await,
     }
 }
 
@@ -134,13 +137,13 @@ async fn listed(
     }))
 }
 
-/// A page of those that are so well: it ends when it is full, or when many were judged.
+/// A page of instances with this liveness. It ends when it is full, or when many instances were checked.
 async fn judged(
     app: &App,
     filter: &Filter,
     mut before: Option<InstanceId>,
     limit: usize,
-    word: LivenessWord,
+    liveness: LivenessWord,
 ) -> Result<axum::Json<Listed<InstanceView>>, Problem> {
     let mut items = Vec::new();
     let mut judged = 0;
@@ -148,10 +151,10 @@ async fn judged(
         let page = app.abide().describe_page(filter, before, LIMIT_MAX).await?;
         judged += page.items.len();
         let next = page.next;
-        for look in page.items {
-            let id = look.instance.id;
-            if word.is(look.liveness) {
-                items.push(look);
+        for description in page.items {
+            let id = description.instance.id;
+            if liveness.is(description.liveness) {
+                items.push(description);
             }
             if items.len() == limit {
                 return listed(app, items, Some(id)).await;
@@ -186,13 +189,13 @@ pub async fn get_batch(State(app): State<App>) -> Result<axum::Json<InstanceView
 }
 
 async fn one(app: &App, text: &str) -> Result<axum::Json<InstanceView>, Problem> {
-    let look = app
+    let description = app
         .abide()
         .describe(target(text)?)
         .await?
-        .ok_or_else(|| nobody(text))?;
-    let view = views(app, vec![look]).await?.into_iter().next();
-    view.map(axum::Json).ok_or_else(|| nobody(text))
+        .ok_or_else(|| not_found(text))?;
+    let view = views(app, vec![description]).await?.into_iter().next();
+    view.map(axum::Json).ok_or_else(|| not_found(text))
 }
 
 /// Which page of a list.
@@ -305,7 +308,7 @@ pub async fn result(
 ) -> Result<(StatusCode, axum::Json<ResultView>), Problem> {
     let wait = waited(query.wait_ms)?;
     let instance = app.abide().current(target(&text)?).await?;
-    let instance = instance.ok_or_else(|| nobody(&text))?;
+    let instance = instance.ok_or_else(|| not_found(&text))?;
     if instance.status.is_terminal() && instance.status != Status::Continued {
         return Ok((StatusCode::OK, axum::Json(instance.into())));
     }
@@ -313,11 +316,11 @@ pub async fn result(
         .abide()
         .handle::<Json>(instance.id)
         .await?
-        .ok_or_else(|| nobody(&text))?;
+        .ok_or_else(|| not_found(&text))?;
     let ending = match wait.is_zero() && instance.status != Status::Continued {
         true => None,
         false => {
-            let _place = LongPoll::from_request_parts(&mut parts, &app).await?;
+            let _slot = LongPoll::from_request_parts(&mut parts, &app).await?;
             // A chain is followed however little time there is: to see where it stands.
             let wait = wait.max(std::time::Duration::from_millis(20));
             tokio::select! {
@@ -330,14 +333,14 @@ pub async fn result(
     match ending {
         Some(Ok(ending)) => {
             let last = app.abide().get(ending.id).await?;
-            let last = last.ok_or_else(|| nobody(&text))?;
+            let last = last.ok_or_else(|| not_found(&text))?;
             Ok((StatusCode::OK, axum::Json(last.into())))
         }
         Some(Err(NotDone::Error(error))) => Err(error.into()),
-        Some(Err(_)) => Err(nobody(&text)),
+        Some(Err(_)) => Err(not_found(&text)),
         None => {
             let id = newest(&app, &instance).await?;
-            let now = app.abide().get(id).await?.ok_or_else(|| nobody(&text))?;
+            let now = app.abide().get(id).await?.ok_or_else(|| not_found(&text))?;
             Ok((StatusCode::ACCEPTED, axum::Json(now.into())))
         }
     }

@@ -1,4 +1,4 @@
-//! The layers around every request: an id, a place and a deadline; the log and the metrics; the response to a panic.
+//! The layers around every request: an id, a slot and a deadline; the log and the metrics; the response to a panic.
 
 use std::convert::Infallible;
 use std::panic::AssertUnwindSafe;
@@ -16,7 +16,7 @@ use futures_util::future::{BoxFuture, FutureExt};
 
 use super::body::Timed;
 use super::budgets::{Admission, Kind, Permit, Wait};
-use super::problem::OverBudget;
+use super::problem::DiskFull;
 use super::{App, Caller, Problem};
 use crate::auth::Role;
 use crate::metrics;
@@ -104,7 +104,7 @@ fn fresh_id() -> HeaderValue {
     HeaderValue::try_from(text).unwrap_or(HeaderValue::from_static("none"))
 }
 
-/// Gives a request a ticket and a deadline. The request takes its place when its sender is known and its body is
+/// Gives a request a ticket and a deadline. The request takes its slot when its sender is known and its body is
 /// complete, so that a slow one does not keep others out.
 pub(super) async fn admit(State(app): State<App>, request: Request, next: Next) -> Response {
     // Monitoring must see that a full server is full.
@@ -112,7 +112,7 @@ pub(super) async fn admit(State(app): State<App>, request: Request, next: Next) 
         return next.run(request).await;
     }
     let kind = Kind::of(request.method(), request.uri());
-    let ticket = Admission::new(app.places().clone(), kind);
+    let ticket = Admission::new(app.budgets().clone(), kind);
     let timeout = app.settings().request_timeout;
     let mut until = tokio::time::Instant::now() + timeout;
     let expects = request.headers().contains_key(header::EXPECT);
@@ -122,7 +122,7 @@ pub(super) async fn admit(State(app): State<App>, request: Request, next: Next) 
     let mut handled = std::pin::pin!(next.run(request));
     loop {
         if let Ok(response) = tokio::time::timeout_at(until + LAG, &mut handled).await {
-            if response.extensions().get::<OverBudget>().is_some() {
+            if response.extensions().get::<DiskFull>().is_some() {
                 app.readiness().doubt();
             }
             return response;
@@ -153,11 +153,11 @@ fn late(method: &Method) -> Problem {
 /// The handler that reads a late body answers first; this delay precedes giving up the whole request.
 const LAG: Duration = Duration::from_millis(250);
 
-/// The place of a request that waits for something to happen. It does not count among the concurrent requests, and has
+/// The slot of a request that waits for something to happen. It does not count among the concurrent requests, and has
 /// its own time limit. Take it as an argument of the handler, and keep it as long as the wait, or the stream, lasts.
 /// When the server [drains](App::draining), answer at once.
 pub struct LongPoll {
-    _place: Permit,
+    _slot: Permit,
     peer: Option<Peer>,
 }
 
@@ -215,17 +215,17 @@ impl Waiting {
         }
     }
 
-    /// Takes a place among the long polls, and gives back the one among the concurrent requests.
+    /// Takes a slot among the long polls, and gives back the one among the concurrent requests.
     pub fn begin(self, app: &App) -> Result<LongPoll, Problem> {
-        let place = app
-            .places()
+        let slot = app
+            .budgets()
             .wait(self.wait, self.role, self.token.as_ref())?;
         if let Some(ticket) = &self.ticket {
             ticket.give_back();
         }
         metrics::long_poll(1.0);
         Ok(LongPoll {
-            _place: place,
+            _slot: slot,
             peer: self.peer,
         })
     }
@@ -280,9 +280,9 @@ mod tests {
 
     use super::*;
 
-    async fn asked(id: Option<&str>) -> (StatusCode, HeaderValue, serde_json::Value) {
+    async fn send(id: Option<&str>) -> (StatusCode, HeaderValue, serde_json::Value) {
         async fn handler() -> StatusCode {
-            panic!("what nobody may see")
+            panic!("confidential")
         }
         let router: Router = Router::new()
             .route("/", get(handler))
@@ -301,13 +301,13 @@ mod tests {
 
     #[tokio::test]
     async fn a_panic_is_answered_and_can_be_found_by_the_id_of_its_request() {
-        let (status, id, body) = asked(Some("mine-1")).await;
+        let (status, id, body) = send(Some("mine-1")).await;
         assert_eq!(status, StatusCode::INTERNAL_SERVER_ERROR);
         assert_eq!(
             (id.to_str().unwrap(), &body["request_id"]),
             ("mine-1", &serde_json::json!("mine-1"))
         );
-        assert!(!body.to_string().contains("nobody"), "{body}");
+        assert!(!body.to_string().contains("confidential"), "{body}");
     }
 
     #[tokio::test]
@@ -320,10 +320,10 @@ mod tests {
             Some("é"),
             Some(long.as_str()),
         ] {
-            let (_, given, body) = asked(id).await;
+            let (_, given, body) = send(id).await;
             assert_ne!(Some(given.as_bytes()), id.map(str::as_bytes));
             assert_eq!(body["request_id"], given.to_str().unwrap());
         }
-        assert_ne!(asked(None).await.1, asked(None).await.1);
+        assert_ne!(send(None).await.1, send(None).await.1);
     }
 }

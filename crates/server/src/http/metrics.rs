@@ -9,7 +9,7 @@ use utoipa_axum::routes;
 use super::{App, Problem};
 use crate::metrics;
 
-/// Looking.
+/// Routes that read.
 pub fn read() -> OpenApiRouter<App> {
     OpenApiRouter::new().routes(routes!(measured))
 }

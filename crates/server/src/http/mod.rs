@@ -46,7 +46,7 @@ pub use layers::{LongPoll, Peer, Waiting, request_id};
 pub use once::{Write, WriteByHeader};
 pub use problem::{OverLimit, Problem, Refused};
 
-/// Looking.
+/// Routes that read.
 fn read() -> OpenApiRouter<App> {
     OpenApiRouter::new()
         .merge(events::read())
@@ -63,7 +63,7 @@ fn read() -> OpenApiRouter<App> {
         .merge(waits::read())
 }
 
-/// Signals, updates, events.
+/// Routes that send signals, updates and events.
 fn send() -> OpenApiRouter<App> {
     OpenApiRouter::new()
         .merge(events::send())
@@ -78,7 +78,7 @@ fn work() -> OpenApiRouter<App> {
         .merge(workers::work())
 }
 
-/// Everything else.
+/// Routes for operators.
 fn operate() -> OpenApiRouter<App> {
     OpenApiRouter::new()
         .merge(graphs::operate())

@@ -4,7 +4,7 @@
 use std::sync::{Arc, OnceLock};
 
 use abide::{Abide, Fingerprint, Json, Name, RequestId};
-use abide_kernel::wire::{self, Reply, Request as Asked};
+use abide_kernel::wire::{self, Reply, Request as WireRequest};
 use abide_kernel::{Answer, Once, Op};
 use axum::body::Bytes;
 use axum::extract::{FromRequest, Request};
@@ -192,14 +192,14 @@ impl serde::Serialize for Fields {
 fn fingerprint(method: &Method, uri: &Uri, body: &[u8]) -> Fingerprint {
     let at = uri.path_and_query().map_or("", |at| at.as_str());
     let text = String::from_utf8_lossy(body).into_owned();
-    let said = match Json::parse(text) {
+    let content = match Json::parse(text) {
         Ok(json) => json.canonical().into_bytes(),
         Err(_) => body.to_vec(),
     };
-    Fingerprint::of([method.as_str().as_bytes(), at.as_bytes(), &said])
+    Fingerprint::of([method.as_str().as_bytes(), at.as_bytes(), &content])
 }
 
-/// The place where the extractor of a request leaves the client that carries it out.
+/// The slot in which the extractor of a request leaves the client that carries it out.
 #[derive(Clone, Default)]
 struct Slot(Arc<OnceLock<Abide>>);
 
@@ -233,7 +233,7 @@ pub async fn answer_once(
 ) -> (Reply, bool) {
     let id = RequestId::new(caller.identity(), key, Fingerprint::of([body]));
     let ops: Arc<[Op]> = Arc::from([Op::Once(vec![Once { id, ops }])]);
-    match wire::answer(&**app.store(), Asked::Run(ops)).await {
+    match wire::answer(&**app.store(), WireRequest::Run(ops)).await {
         Reply::Answers(answers) => match answers.into_iter().next() {
             Some(Answer::Once(each)) => match each.into_iter().next() {
                 Some(Ok(one)) => (Reply::Answers(one.answers), one.replayed),
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fingerprint_is_that_of_what_is_said_and_where() {
+    fn a_fingerprint_covers_the_method_the_path_and_the_content() {
         let of = |method: Method, uri: &str, body: &str| {
             fingerprint(&method, &uri.parse().unwrap(), body.as_bytes())
         };

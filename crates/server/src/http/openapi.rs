@@ -35,7 +35,7 @@ const SHARED: [(&str, Applies, &str); 13] = [
     ),
     (
         "404",
-        Applies::Budgets,
+        Applies::Resources,
         "No instance, graph or other resource has that id, key or name.",
     ),
     ("408", Applies::Bodies, "The body did not arrive in time."),
@@ -78,23 +78,23 @@ const SHARED: [(&str, Applies, &str); 13] = [
     ),
 ];
 
-/// To which operations an answer applies.
+/// The operations that a response applies to.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Applies {
     All,
-    /// Those that may want a token.
+    /// Operations that may require a token.
     Guarded,
-    /// Those whose path, or query, names something.
-    Budgets,
-    /// Those that take a body.
+    /// Operations whose path or query names a resource.
+    Resources,
+    /// Operations that take a body.
     Bodies,
-    /// Those that change something.
+    /// Operations that write.
     Writes,
-    /// Those that take anything at all.
+    /// Operations that take any input.
     Inputs,
 }
 
-/// Finishes the description: who made it, how a token is sent, and what every operation may be answered with.
+/// Completes the description: the title, the licence, the security scheme, and the responses that all operations share.
 pub fn finished(mut api: OpenApi) -> OpenApi {
     let mut info = Info::new("abide", env!("CARGO_PKG_VERSION"));
     info.description = Some(
@@ -198,7 +198,7 @@ fn idempotency_key() -> Parameter {
         .build()
 }
 
-/// Adds what an operation does not say itself.
+/// Adds the parts that an operation does not declare itself.
 fn share(path: &str, operation: &mut Operation) {
     let open = operation
         .security
@@ -214,7 +214,7 @@ fn share(path: &str, operation: &mut Operation) {
         let fits = match applies {
             Applies::All => !open,
             Applies::Guarded => !open,
-            Applies::Budgets => path.contains('{') || takes,
+            Applies::Resources => path.contains('{') || takes,
             Applies::Bodies | Applies::Writes => takes_body,
             Applies::Inputs => takes,
         };

@@ -9,7 +9,7 @@ use utoipa_axum::routes;
 
 use super::caller::Caller;
 use super::dto::{NameText, TargetText};
-use super::instances::nobody;
+use super::instances::not_found;
 use super::starts::StartedView;
 use super::{App, PathParams, Problem, Write, target};
 
@@ -131,7 +131,7 @@ pub async fn restart(
         restarting = restarting.at_named(step.as_str());
     }
     let id = restarting.await.map_err(|error| refused(error, &text))?;
-    let run = abide.get(id).await?.ok_or_else(|| nobody(&text))?;
+    let run = abide.get(id).await?.ok_or_else(|| not_found(&text))?;
     Ok((
         StatusCode::CREATED,
         axum::Json(StartedView {
@@ -172,19 +172,19 @@ pub async fn repair(
     Ok(axum::Json(Operated { outcome }))
 }
 
-/// Why it was not done.
+/// Makes the response to a refused operation.
 pub fn refused(error: OperateError, text: &str) -> Problem {
     let outcome = error.outcome();
     let detail = error.to_string();
     let (reason, current, holder) = match error {
-        OperateError::NoTarget(_) => return nobody(text),
+        OperateError::NoTarget(_) => return not_found(text),
         OperateError::Error(error) => return error.into(),
         OperateError::NotActive(_) => ("run_not_active", None, None),
         OperateError::NotRestartable(_) => ("not_restartable", None, None),
         OperateError::NotStarted => ("instance_not_started", None, None),
         OperateError::NotCurrent { current } => ("run_not_current", Some(current), None),
         OperateError::KeyTaken { holder } => ("key_taken", None, Some(holder)),
-        // The enum may grow: what is not known here has no better answer.
+        // The enum may get more variants; there is no better response for an unknown one.
         other => return Problem::unprocessable(other.to_string()),
     };
     Problem::new(StatusCode::CONFLICT, reason, detail)

@@ -1,4 +1,4 @@
-//! The outbox: how much waits in it, what was refused, and what is done about that.
+//! The outbox: its depth, its refused requests, and the operations on them.
 
 use abide::{OutboxId, RefusedRequest, Timestamp};
 use axum::extract::State;

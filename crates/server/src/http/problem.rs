@@ -28,15 +28,15 @@ pub struct Problem {
 
 /// Seconds after which a caller should retry if the server is full or the database is unavailable.
 const RETRY_AFTER_S: &str = "1";
-/// The word for an unknown outcome.
+/// The kind of problem for an unknown outcome.
 const UNKNOWN: &str = "unknown";
 
 impl Problem {
-    /// Makes a problem; `word` names its kind.
-    pub fn new(status: StatusCode, word: &str, detail: impl Into<String>) -> Self {
+    /// Makes a problem of the kind `name`.
+    pub fn new(status: StatusCode, name: &str, detail: impl Into<String>) -> Self {
         Self {
-            kind: format!("{}{word}", wire::PROBLEMS),
-            title: word.replace(['_', '-'], " "),
+            kind: format!("{}{name}", wire::PROBLEMS),
+            title: name.replace(['_', '-'], " "),
             status: status.as_u16(),
             detail: detail.into(),
             more: Map::new(),
@@ -166,7 +166,7 @@ impl From<Problem> for Refused {
 
 /// Marks the response to a request for which the store's disk was full.
 #[derive(Clone, Copy, Debug)]
-pub struct OverBudget;
+pub struct DiskFull;
 
 /// The error codes and texts for a full disk: of PostgreSQL, whatever the language of its messages, and of SQLite.
 const NO_ROOM: [&str; 2] = ["SQLSTATE 53100", "disk is full"];
@@ -181,15 +181,15 @@ impl IntoResponse for Problem {
         let kind = HeaderValue::from_static("application/problem+json");
         let mut response = (status, [(header::CONTENT_TYPE, kind)], body).into_response();
         // Requests that are answered with `retry-after` are safe to repeat: nothing was written, or the key ensures it.
-        let word = self.kind.strip_prefix(wire::PROBLEMS).unwrap_or_default();
-        if [wire::UNAVAILABLE, "request_in_progress"].contains(&word) {
+        let name = self.kind.strip_prefix(wire::PROBLEMS).unwrap_or_default();
+        if [wire::UNAVAILABLE, "request_in_progress"].contains(&name) {
             let seconds = HeaderValue::from_static(RETRY_AFTER_S);
             response.headers_mut().insert(header::RETRY_AFTER, seconds);
         }
         if status == StatusCode::SERVICE_UNAVAILABLE
             && NO_ROOM.iter().any(|no| self.detail.contains(no))
         {
-            response.extensions_mut().insert(OverBudget);
+            response.extensions_mut().insert(DiskFull);
         }
         response
     }
@@ -259,13 +259,13 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn says(problem: &Problem, fields: &[&str]) -> Value {
+    fn values(problem: &Problem, fields: &[&str]) -> Value {
         let of = |field: &&str| problem.more.get(*field).cloned().unwrap_or_default();
         fields.iter().map(of).collect()
     }
 
     #[test]
-    fn a_limit_is_told_with_both_numbers_whatever_met_it() {
+    fn a_limit_is_reported_with_both_numbers_whatever_exceeded_it() {
         // rule 16.3
         let fields = ["reason", "limit", "most", "met", "event_type"];
         let problem = refused(&abide::Refusal::LimitExceeded {
@@ -273,9 +273,9 @@ mod tests {
             most: 10,
             met: 11,
         });
-        let told = says(&problem, &fields);
+        let shown = values(&problem, &fields);
         assert_eq!(
-            told,
+            shown,
             json!(["limit_exceeded", "batch_entries", 10, 11, null])
         );
         assert_eq!(problem.status, 413);
@@ -284,9 +284,9 @@ mod tests {
             most: 3,
             met: 4,
         });
-        let told = says(&problem, &fields);
+        let shown = values(&problem, &fields);
         assert_eq!(
-            told,
+            shown,
             json!(["limit_exceeded", "waiters_per_type", 3, 4, "order"])
         );
         assert_eq!(problem.status, 409);
@@ -294,7 +294,7 @@ mod tests {
         assert_eq!((entry.over.most, entry.over.met), (Some(3), Some(4)));
         let other = refused(&abide::Refusal::BadScope);
         assert_eq!(
-            says(&other, &["limit", "most", "met"]),
+            values(&other, &["limit", "most", "met"]),
             json!([null, null, null])
         );
         assert_eq!(Refused::from(other).over, OverLimit::default());

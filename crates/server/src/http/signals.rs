@@ -16,7 +16,7 @@ use super::dto::{
     AnyJson, ArgumentsJson, CommandStatusWord, KeyText, Listed, Millis, NameText, SignalView,
     StartRequest, TargetText, Wanted, decode, encode, given, limited,
 };
-use super::instances::{PageQuery, nobody};
+use super::instances::{PageQuery, not_found};
 use super::{App, Params, PathParams, Problem, Write, target, unfit};
 
 /// Routes that read.
@@ -120,16 +120,16 @@ pub async fn signal(
     }: Write<SignalRequest>,
 ) -> Result<(StatusCode, axum::Json<SignalAnswer>), Problem> {
     let arguments = arguments(request.payload, request.arguments)?;
-    let mut letter = abide
+    let mut builder = abide
         .signal_named(target(&text)?, &name, arguments)
         .source(caller.source());
     if let Some(key) = request.dedup_key {
-        letter = letter.dedup(key.as_str());
+        builder = builder.dedup(key.as_str());
     }
     if let Some(time) = request.hold_for_ms {
-        letter = letter.hold_for(time.duration());
+        builder = builder.hold_for(time.duration());
     }
-    told(&app, letter.await, &text, &headers)
+    signal_response(&app, builder.await, &text, &headers)
 }
 
 /// The instance to start, and the signal to send.
@@ -182,16 +182,16 @@ pub async fn signal_with_start(
             "a reserved instance takes no signals: leave `reserve` out",
         ));
     };
-    let letter = abide.signal_with_start_named(*start, request.name.as_str(), arguments);
-    let mut letter = letter.source(caller.source());
+    let builder = abide.signal_with_start_named(*start, request.name.as_str(), arguments);
+    let mut builder = builder.source(caller.source());
     if let Some(key) = request.dedup_key {
-        letter = letter.dedup(key.as_str());
+        builder = builder.dedup(key.as_str());
     }
-    told(&app, letter.await, key.as_str(), &headers)
+    signal_response(&app, builder.await, key.as_str(), &headers)
 }
 
 /// Makes the response to the sender of a signal: the table of rule 7.3.
-pub fn told(
+pub fn signal_response(
     app: &App,
     sent: Result<Receipt, SendError>,
     text: &str,
@@ -226,10 +226,10 @@ pub fn told(
 pub fn refused(error: SendError, text: &str, id: &str) -> Problem {
     let detail = error.to_string();
     let rejected = match error {
-        SendError::NoTarget(_) => return nobody(text),
+        SendError::NoTarget(_) => return not_found(text),
         SendError::Rejected(rejected) => rejected,
         SendError::Error(error) => return error.into(),
-        // The enum may grow: what is not known here has no better answer.
+        // The enum may get more variants; there is no better response for an unknown one.
         other => return Problem::unprocessable(other.to_string()),
     };
     let (why, over) = (rejected.why, rejected.limit);
@@ -293,7 +293,7 @@ pub async fn sent_to(app: &App, text: &str, kind: CommandKind) -> Result<Command
         });
     }
     let Target::Key(key) = target else {
-        return Err(nobody(text));
+        return Err(not_found(text));
     };
     let filter = CommandFilter {
         key: Some(key),
@@ -308,7 +308,7 @@ pub async fn sent_to(app: &App, text: &str, kind: CommandKind) -> Result<Command
         .items
         .is_empty()
     {
-        return Err(nobody(text));
+        return Err(not_found(text));
     }
     Ok(filter)
 }

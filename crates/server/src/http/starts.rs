@@ -60,7 +60,7 @@ pub async fn start(
     }
 }
 
-/// That a key is taken.
+/// Makes the problem for a key that is taken.
 pub fn duplicate(holder: abide::InstanceId) -> Problem {
     let detail = format!(
         "the key, or the unique key, is taken by instance {holder}: wait for its end, or use another"
@@ -157,7 +157,7 @@ pub async fn start_all(
     app.limits().check_batch(request.instances.len())?;
     let mut results: Vec<BatchResult> = Vec::with_capacity(request.instances.len());
     let mut graphs = Default::default();
-    // The instances to start next, and their places in the response.
+    // The instances to start next, and their positions in the response.
     let mut starts = Vec::new();
     for entry in &request.instances {
         let read = unfit::fit::<StartRequest>(entry.get());
@@ -197,7 +197,7 @@ pub async fn start_all(
     Ok(axum::Json(BatchAnswer { results }))
 }
 
-/// Starts what was gathered, and notes what became of it.
+/// Starts the gathered instances, and records their results.
 async fn flush(
     abide: &Abide,
     starts: &mut Vec<(usize, abide::Start)>,
@@ -206,11 +206,11 @@ async fn flush(
     if starts.is_empty() {
         return Ok(());
     }
-    let (places, starts): (Vec<usize>, Vec<abide::Start>) =
+    let (indexes, starts): (Vec<usize>, Vec<abide::Start>) =
         std::mem::take(starts).into_iter().unzip();
     let started = abide.start_all(starts.into_iter().map(Ok)).await?;
-    for (place, started) in places.into_iter().zip(started) {
-        if let Some(result) = results.get_mut(place) {
+    for (index, started) in indexes.into_iter().zip(started) {
+        if let Some(result) = results.get_mut(index) {
             *result = started.into();
         }
     }

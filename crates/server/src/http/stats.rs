@@ -1,4 +1,4 @@
-//! How much there is, where it stands, and who works on it.
+//! Statistics: the number of instances, the queues, and the live workers.
 
 use std::collections::BTreeMap;
 
@@ -68,10 +68,10 @@ pub async fn stats(State(app): State<App>) -> Result<axum::Json<StatsView>, Prob
     }))
 }
 
-/// How many instances, by a word.
+/// Numbers of instances, by the name of a status or of a kind of wait.
 type Counts = BTreeMap<&'static str, u64>;
 
-/// How many instances stand where, and how many wait for what kind of thing.
+/// Counts instances by status, and those that wait by kind of wait.
 pub fn counts(depths: &[QueueDepth]) -> (Counts, Counts) {
     let (mut statuses, mut waits) = (Counts::new(), Counts::new());
     for depth in depths {

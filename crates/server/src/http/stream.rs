@@ -19,7 +19,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::dto::TargetText;
-use super::feed::{KINDS, Listening, Told};
+use super::feed::{FeedItem, KINDS, Listening};
 use super::history::EntryView;
 use super::instances::found;
 use super::{App, LongPoll, Params, Problem};
@@ -44,7 +44,7 @@ pub struct StreamQuery {
     last_event_id: Option<String>,
 }
 
-/// The event that says that no more will follow.
+/// The last event of a stream.
 const END: &str = "end";
 /// How often a comment is sent if there is nothing else to send.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
@@ -54,7 +54,7 @@ const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// With `instance`: its history from the beginning, or from after `Last-Event-ID`, then what happens to it: `id` is the
 /// place in the history, `event` the kind, `data` the event as JSON. An `end` event follows when it has ended and all was
 /// sent. Without: what changes on the whole server, `ready {queue}`, `ended {id}`, `answered {update_id}`, `cancelled {id}`,
-/// `mailed {id}`, `due {due_at}`; and `reset` when something was missed, and everything is to be looked at again.
+/// `received {id}`, `due {due_at}`; and `reset` when something was missed, and everything is to be looked at again.
 #[utoipa::path(get, path = "/v1/stream", operation_id = "stream", tag = "stream",
     params(StreamQuery, ("Last-Event-ID" = Option<String>, Header, description = "The id of the last event that was received.")),
     responses((status = 200, description = "Events, as they happen.", body = String, content_type = "text/event-stream")))]
@@ -62,7 +62,7 @@ pub async fn stream(
     State(app): State<App>,
     Params(query): Params<StreamQuery>,
     headers: HeaderMap,
-    place: LongPoll,
+    slot: LongPoll,
 ) -> Result<axum::response::Response, Problem> {
     let known = match query.instance {
         Some(_) => [&HistoryEvent::KINDS[..], &[END]].concat(),
@@ -83,7 +83,7 @@ pub async fn stream(
     };
     let Some(text) = query.instance else {
         let listening = app.feed().listen(app.store(), last.as_deref());
-        return Ok(sent(whole(app.clone(), listening, types, place)));
+        return Ok(sent(whole(app.clone(), listening, types, slot)));
     };
     let after = match last.as_deref() {
         None => 0,
@@ -94,18 +94,18 @@ pub async fn stream(
         })?,
     };
     // The subscription begins before the first read; otherwise changes in between could be missed.
-    let news = app.store().listen();
+    let listener = app.store().listen();
     let id = found(&app, &text).await?.id;
-    Ok(sent(of_instance(Story {
+    Ok(sent(of_instance(InstanceStream {
         app,
         id,
-        news,
+        listener,
         after,
         types,
         ready: VecDeque::new(),
         ended: false,
-        looked: None,
-        place,
+        read_at: None,
+        slot,
     })))
 }
 
@@ -145,30 +145,30 @@ fn whole(
     app: App,
     listening: Listening,
     types: Types,
-    place: LongPoll,
+    slot: LongPoll,
 ) -> impl Stream<Item = Result<Event, Infallible>> + Send {
     let ready = VecDeque::new();
     stream::unfold(
-        (app, listening, types, place, ready),
+        (app, listening, types, slot, ready),
         |mut state| async move {
             loop {
-                let (app, listening, types, place, ready) = &mut state;
+                let (app, listening, types, slot, ready) = &mut state;
                 if let Some(event) = ready.pop_front() {
                     return Some((Ok(event), state));
                 }
-                let told = tokio::select! {
-                    told = listening.next() => told?,
+                let item = tokio::select! {
+                    item = listening.next() => item?,
                     () = app.draining().cancelled() => return None,
-                    () = place.gone() => return None,
+                    () = slot.gone() => return None,
                 };
-                match told {
-                    Told::Reset => ready.push_back(
+                match item {
+                    FeedItem::Reset => ready.push_back(
                         Event::default()
                             .event("reset")
                             .id(listening.id(None))
                             .data("null"),
                     ),
-                    Told::Changes(changes) => {
+                    FeedItem::Changes(changes) => {
                         for change in changes {
                             // A reset is sent whichever kinds were requested.
                             if change.kind == "reset" || types.has(change.kind) {
@@ -196,29 +196,29 @@ const FLOOR: Duration = Duration::from_secs(1);
 const GATHER: Duration = Duration::from_millis(50);
 
 /// The state of the stream of one instance.
-struct Story {
+struct InstanceStream {
     app: App,
     id: InstanceId,
-    news: Listener,
+    listener: Listener,
     /// The sequence number of the last history event that was read.
     after: u32,
     types: Types,
     ready: VecDeque<Event>,
     ended: bool,
-    looked: Option<Instant>,
-    place: LongPoll,
+    read_at: Option<Instant>,
+    slot: LongPoll,
 }
 
-fn of_instance(story: Story) -> impl Stream<Item = Result<Event, Infallible>> + Send {
-    stream::unfold(story, |mut story| async move {
+fn of_instance(state: InstanceStream) -> impl Stream<Item = Result<Event, Infallible>> + Send {
+    stream::unfold(state, |mut state| async move {
         loop {
-            if let Some(event) = story.ready.pop_front() {
-                return Some((Ok(event), story));
+            if let Some(event) = state.ready.pop_front() {
+                return Some((Ok(event), state));
             }
-            if story.ended || !story.wait().await {
+            if state.ended || !state.wait().await {
                 return None;
             }
-            if let Err(problem) = story.refresh().await {
+            if let Err(problem) = state.refresh().await {
                 // The client reconnects, and continues after the last event that it got.
                 tracing::warn!(
                     problem = problem.detail,
@@ -230,33 +230,36 @@ fn of_instance(story: Story) -> impl Stream<Item = Result<Event, Infallible>> + 
     })
 }
 
-impl Story {
+impl InstanceStream {
     /// Waits until there may be something new. Returns `false` if the server shuts down or the client is gone.
     async fn wait(&mut self) -> bool {
-        let Some(looked) = self.looked else {
+        let Some(read_at) = self.read_at else {
             return !self.app.draining().is_cancelled();
         };
         let Self {
-            app, news, place, ..
+            app,
+            listener,
+            slot,
+            ..
         } = self;
-        let heard = async {
-            if news.next().await.is_none() {
+        let notified = async {
+            if listener.next().await.is_none() {
                 // The store is closed: the next read reports that.
-                tokio::time::sleep_until(looked + FLOOR).await;
+                tokio::time::sleep_until(read_at + FLOOR).await;
             }
-            tokio::time::sleep_until(looked + GATHER).await;
+            tokio::time::sleep_until(read_at + GATHER).await;
         };
         tokio::select! {
-            () = heard => true,
-            () = tokio::time::sleep_until(looked + FLOOR) => true,
+            () = notified => true,
+            () = tokio::time::sleep_until(read_at + FLOOR) => true,
             () = app.draining().cancelled() => false,
-            () = place.gone() => false,
+            () = slot.gone() => false,
         }
     }
 
     /// Reads the new history events.
     async fn refresh(&mut self) -> Result<(), Problem> {
-        self.looked = Some(Instant::now());
+        self.read_at = Some(Instant::now());
         // The instance is read before its history: if it has ended, its history is complete.
         let instance = self.app.abide().get(self.id).await?;
         let page = self
@@ -279,7 +282,7 @@ impl Story {
         }
         if page.next.is_some() {
             // There is more to read at once.
-            self.looked = None;
+            self.read_at = None;
             return Ok(());
         }
         let status = instance.map(|instance| instance.status);

@@ -31,13 +31,13 @@ pub fn routes(app: &App) -> Router<App> {
 #[derive(Serialize)]
 struct Shown {
     now: Timestamp,
-    /// When something is due next.
+    /// The time when something is due next.
     next_due: Option<Timestamp>,
-    /// By how much it was moved on.
+    /// The time by which it was advanced.
     moved_ms: u64,
 }
 
-/// How far to move it on.
+/// The time by which to advance the clock.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Advance {
@@ -48,18 +48,18 @@ async fn read(State(app): State<App>) -> Result<axum::Json<Shown>, Problem> {
     shown(&app, &*clock(&app)?, 0).await
 }
 
-/// Moves the clock on: by that much, or to the moment at which something is due before, so that nothing is skipped. What the
-/// workers hold is not lost by it.
+/// Advances the clock by the given time, or only to the next time at which something is due, so that nothing is skipped.
+/// The claims of workers are not lost.
 async fn advance(
     State(app): State<App>,
-    Body(asked): Body<Advance>,
+    Body(request): Body<Advance>,
 ) -> Result<axum::Json<Shown>, Problem> {
     let (clock, store) = (clock(&app)?, app.store());
     let now = clock.now();
     let due = store.next_due().await?;
     let by = match due {
-        Some(due) if due > now => asked.by_ms.duration().min(due.since(now)),
-        _ => asked.by_ms.duration(),
+        Some(due) if due > now => request.by_ms.duration().min(due.since(now)),
+        _ => request.by_ms.duration(),
     };
     let workers = store.workers().await?;
     let living = workers.into_iter().filter(|one| one.lease_until > now);

@@ -1,4 +1,4 @@
-//! Sending updates, and asking for their answers.
+//! Sending updates, and reading their answers.
 
 use std::time::Duration;
 
@@ -120,20 +120,20 @@ pub async fn update(
 ) -> Result<(StatusCode, axum::Json<UpdateAnswer>), Problem> {
     let wait = waited(Some(request.wait_ms.unwrap_or(PATIENCE_MS)))?;
     let arguments = arguments(None, request.arguments)?;
-    let mut letter = abide
+    let mut builder = abide
         .update_named(target(&text)?, &name, arguments)
         .source(caller.source());
     if let Some(id) = request.request_id {
-        letter = letter.request_id(id.as_str());
+        builder = builder.request_id(id.as_str());
     }
-    let asked = letter.accepted().await.map_err(|error| {
+    let handle = builder.accepted().await.map_err(|error| {
         let problem = refused(error, &text, "update_id");
         match problem.more.contains_key("update_id") {
             true => problem.with("update_status", CommandStatus::Rejected),
             false => problem,
         }
     })?;
-    let Some(receipt) = asked.receipt().cloned() else {
+    let Some(receipt) = handle.receipt().cloned() else {
         return Err(Problem::from(abide::Error::Closed));
     };
     let mut record = receipt.record;
@@ -143,7 +143,7 @@ pub async fn update(
     if record.status.is_pending()
         && request.wait_for == WaitFor::Completed
         && !wait.is_zero()
-        && let Some(closed) = answered(&app, &mut parts, &asked, wait).await?
+        && let Some(closed) = answered(&app, &mut parts, &handle, wait).await?
     {
         record = closed;
     }
@@ -154,12 +154,12 @@ pub async fn update(
 async fn answered(
     app: &App,
     parts: &mut Parts,
-    asked: &UpdateHandle<Json>,
+    handle: &UpdateHandle<Json>,
     wait: Duration,
 ) -> Result<Option<Command>, Problem> {
-    let _place = LongPoll::from_request_parts(parts, app).await?;
+    let _slot = LongPoll::from_request_parts(parts, app).await?;
     tokio::select! {
-        closed = asked.closed() => Ok(closed?),
+        closed = handle.closed() => Ok(closed?),
         () = tokio::time::sleep(wait) => Ok(None),
         () = app.draining().cancelled() => Ok(None),
     }
@@ -217,8 +217,8 @@ pub async fn get(
     mut parts: Parts,
 ) -> Result<axum::Json<UpdateView>, Problem> {
     let wait = waited(query.wait_ms)?;
-    let asked: UpdateHandle<Json> = app.abide().update_handle(CommandId(id));
-    let found = asked
+    let handle: UpdateHandle<Json> = app.abide().update_handle(CommandId(id));
+    let found = handle
         .record()
         .await?
         .filter(|record| record.kind == CommandKind::Update);
@@ -229,7 +229,7 @@ pub async fn get(
     })?;
     if record.status.is_pending()
         && !wait.is_zero()
-        && let Some(closed) = answered(&app, &mut parts, &asked, wait).await?
+        && let Some(closed) = answered(&app, &mut parts, &handle, wait).await?
     {
         record = closed;
     }

@@ -140,7 +140,7 @@ pub async fn claim(
     Ok(axum::Json(Claims { claims }))
 }
 
-/// Checks a request for work, and returns what it asks for.
+/// Checks a request for work, and converts it to a poll.
 fn wanted(app: &App, request: ClaimRequest) -> Result<Poll, Problem> {
     let wait = waited(request.wait_ms)?;
     let lease = request
@@ -200,7 +200,7 @@ fn wanted(app: &App, request: ClaimRequest) -> Result<Poll, Problem> {
 async fn inboxes(store: &Arc<dyn Store>, handed: &Handed) -> Result<Vec<Vec<Command>>, Problem> {
     let reads = handed.claims().iter().map(|claimed| {
         let is_all = u64::from(claimed.inbox.signals) == claimed.awaited.len() as u64;
-        // rule 16.4: of a large inbox only what was waited for is sent along; the rest can be asked for.
+        // rule 16.4: of a large inbox only what was waited for is sent along; the rest can be requested.
         let is_large = claimed.inbox.bytes > INBOX_WHOLE_BYTES;
         let brought = (is_all || is_large).then(|| claimed.awaited.clone());
         inbox(store.clone(), claimed.claim.id(), brought)
@@ -370,7 +370,8 @@ pub async fn commit(
     }))
 }
 
-/// An entry of a request to commit: the text of its claim, and what it asks for, or how it is answered already.
+/// An entry of a request to commit: the text of its claim, and its claim and outcome, or its result if that is already
+/// known.
 type Entry = (String, Result<(Hold, Outcome), Settled>);
 
 /// Refuses the outcomes of claims for which a request also has one that cannot be read, and with them that one: they are two
@@ -416,7 +417,7 @@ impl From<CommitStatus> for Settled {
     }
 }
 
-/// Reads one entry; what it is refused with, or stale for, when it cannot be committed.
+/// Reads one entry. Returns its result if it is refused or stale, and so cannot be committed.
 async fn judge(
     app: &App,
     worker: &Name,

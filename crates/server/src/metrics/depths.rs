@@ -13,7 +13,7 @@ use tokio::sync::Mutex;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::background_read::Lookout;
+use crate::background_read::BackgroundRead;
 
 /// How long the values are fresh.
 const FRESH: Duration = Duration::from_secs(5);
@@ -27,7 +27,7 @@ const PATIENCE: Duration = Duration::from_millis(500);
 
 /// The number of instances per queue and status.
 pub struct Depths {
-    lookout: Lookout<bool>,
+    read: BackgroundRead<bool>,
     gauges: Arc<Gauges>,
     born: Instant,
 }
@@ -39,9 +39,9 @@ impl Depths {
             store,
             last: Mutex::new(None),
         });
-        let looking = gauges.clone();
-        let lookout = Lookout::begin(FRESH, stop, move || {
-            let gauges = looking.clone();
+        let sampled_gauges = gauges.clone();
+        let read = BackgroundRead::begin(FRESH, stop, move || {
+            let gauges = sampled_gauges.clone();
             Box::pin(async move {
                 let sampled = gauges.sample().await;
                 if let Err(error) = &sampled {
@@ -53,16 +53,12 @@ impl Depths {
         })
         .resting(REST);
         let born = Instant::now();
-        Self {
-            lookout,
-            gauges,
-            born,
-        }
+        Self { read, gauges, born }
     }
 
     /// Refreshes the gauges if the store answers in time, and sets the gauge of their age.
     pub async fn refresh(&self) {
-        self.lookout.newest(PATIENCE).await;
+        self.read.newest(PATIENCE).await;
         let last = self.gauges.last.try_lock().ok();
         let set = last.and_then(|last| last.as_ref().map(|(at, _)| *at));
         let age = set.unwrap_or(self.born).elapsed();

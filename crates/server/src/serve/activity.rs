@@ -191,11 +191,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_answer_of_which_no_more_is_asked_for_is_stalled() {
+    async fn a_response_whose_next_part_is_not_requested_is_stalled() {
         let activity = Activity::new();
         let chunks = futures_util::stream::iter([Ok::<_, axum::Error>("a"), Ok("b")]);
         let mut body = activity.answering().with(Body::from_stream(chunks));
-        // It waits for what it will have to say, however long that takes.
+        // The response waits for its first part, however long that takes.
         assert!(
             tokio::time::timeout(SOON * 4, activity.over(NEVER, SOON))
                 .await
@@ -206,8 +206,8 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_answer_is_handed_over_in_parts_and_stalls_when_none_is_asked_for() {
-        // HTTP/2 took a large answer whole from here, and nobody knew any more that the client took nothing of it.
+    async fn a_response_is_handed_over_in_parts_and_stalls_when_no_part_is_requested() {
+        // HTTP/2 took a large response as a whole, and the server no longer noticed that the client read none of it.
         let activity = Activity::new();
         let mut body = activity.answering().with(Body::from(vec![7; 200_000]));
         let mut parts = Vec::new();

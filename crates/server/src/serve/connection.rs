@@ -44,16 +44,16 @@ pub(super) struct Connections {
     kill: CancellationToken,
 }
 
-/// Accepts connections until `told` completes.
+/// Accepts connections until `stop` completes.
 pub(super) async fn accept(
     app: &App,
     listener: TcpListener,
     tls: Option<Arc<Tls>>,
     service: Router,
-    told: impl Future<Output = ()>,
+    stop: impl Future<Output = ()>,
 ) -> Connections {
     let settings = app.settings();
-    let places = Arc::new(Semaphore::new(settings.connections));
+    let slots = Arc::new(Semaphore::new(settings.connections));
     let refusals = Arc::new(Semaphore::new(REFUSALS));
     let mut builder = Builder::new(TokioExecutor::new());
     builder
@@ -75,11 +75,11 @@ pub(super) async fn accept(
         finish: CancellationToken::new(),
         kill: CancellationToken::new(),
     };
-    let mut told = std::pin::pin!(told);
+    let mut stop = std::pin::pin!(stop);
     let mut backoff = Backoff::away();
     loop {
         let accepted = tokio::select! {
-            () = &mut told => return open,
+            () = &mut stop => return open,
             accepted = listener.accept() => accepted,
         };
         let wire = match accepted {
@@ -91,14 +91,14 @@ pub(super) async fn accept(
                 tracing::warn!(%error, "a connection could not be accepted");
                 // The system has no more sockets to give.
                 tokio::select! {
-                    () = &mut told => return open,
+                    () = &mut stop => return open,
                     _ = backoff.pause() => {}
                 }
                 continue;
             }
         };
-        match places.clone().try_acquire_owned() {
-            Ok(place) => {
+        match slots.clone().try_acquire_owned() {
+            Ok(slot) => {
                 let (builder, service) = (builder.clone(), service.clone());
                 let (finish, kill) = (open.finish.clone(), open.kill.clone());
                 let tls = tls.clone();
@@ -117,18 +117,18 @@ pub(super) async fn accept(
                         () = spoken => {}
                         () = kill.cancelled() => {}
                     }
-                    drop(place);
+                    drop(slot);
                 });
             }
             Err(_) => {
-                if let Ok(place) = refusals.clone().try_acquire_owned() {
+                if let Ok(slot) = refusals.clone().try_acquire_owned() {
                     let tls = tls.clone();
                     open.tasks.spawn(async move {
                         if let Some(socket) = greet(wire, tls.as_deref(), REFUSAL).await {
                             let detail = "too many connections: the limit is the setting `connections`; try again in a second";
                             socket.refuse("503 Service Unavailable", "unavailable", detail).await;
                         }
-                        drop(place);
+                        drop(slot);
                     });
                 }
             }

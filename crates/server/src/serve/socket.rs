@@ -105,10 +105,10 @@ impl Socket {
     }
 
     /// Sends an HTTP/1 response without having a request, and closes the connection.
-    pub async fn refuse(&self, status: &str, word: &str, detail: &str) {
+    pub async fn refuse(&self, status: &str, kind: &str, detail: &str) {
         let body = format!(
-            r#"{{"type":"/problems/{word}","title":"{}","status":{},"detail":"{detail}"}}"#,
-            word.replace('_', " "),
+            r#"{{"type":"/problems/{kind}","title":"{}","status":{},"detail":"{detail}"}}"#,
+            kind.replace('_', " "),
             status.get(..3).unwrap_or("400"),
         );
         let retry = if status.starts_with("503") {

@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn moving_it_on_wakes_who_sleeps() {
+    async fn advancing_the_clock_wakes_sleepers() {
         let clock = TestClock::default();
         let before = clock.now();
         let hour = Duration::from_secs(3_600);

@@ -17,7 +17,7 @@ use super::socket::Socket;
 use super::wire::Wire;
 
 /// How often the files are checked. Certificates are renewed days before they expire.
-const LOOK: Duration = Duration::from_secs(5);
+const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 /// Maximum size of a file.
 const FILE_BYTES: u64 = 1 << 20;
 /// First byte of the first record of a TLS connection.
@@ -108,8 +108,8 @@ impl Tls {
     /// Checks the files at intervals, and on SIGHUP. If the new files cannot be used, the old certificate stays in use.
     async fn watch(self: Arc<Self>, mut seen: Content, mut hangup: Signal) {
         loop {
-            let asked = tokio::select! {
-                () = tokio::time::sleep(LOOK) => false,
+            let requested = tokio::select! {
+                () = tokio::time::sleep(CHECK_INTERVAL) => false,
                 _ = hangup.recv() => true,
             };
             let content = match self.files.clone().read().await {
@@ -120,7 +120,7 @@ impl Tls {
                 }
             };
             // A problem with the files is logged once, and again on SIGHUP.
-            if content == seen && !asked {
+            if content == seen && !requested {
                 continue;
             }
             match content.configured() {

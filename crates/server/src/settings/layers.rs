@@ -126,7 +126,7 @@ impl Given {
 const OTHER_VARIABLES: [&str; 3] = ["ABIDE_TOKEN", "ABIDE_TOKEN_FILE", "ABIDE_CONFIG"];
 const TEST_VARIABLES: &str = "ABIDE_TEST_";
 
-/// Maximum number of letters by which a variable may differ from a setting's to count as misspelled.
+/// Maximum number of characters by which a variable may differ from a setting's to count as misspelled.
 const NEAR_MISS: usize = 2;
 
 type Found = Vec<(&'static Key, Given, Source)>;

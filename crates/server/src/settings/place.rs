@@ -1,4 +1,4 @@
-//! The default places of the store and of the settings file, and connection strings without secrets.
+//! The default paths of the store and of the settings file, and connection strings without secrets.
 
 use std::path::{Path, PathBuf};
 
@@ -41,18 +41,18 @@ pub fn prepare(store: &str) -> std::io::Result<()> {
 
 /// A connection string without its password, and without its parameters, which may contain one.
 pub fn hidden(url: &str) -> String {
-    let (place, settings) = match url.split_once('?') {
-        Some((place, _)) => (place, "?…"),
+    let (base, settings) = match url.split_once('?') {
+        Some((base, _)) => (base, "?…"),
         None => (url, ""),
     };
-    let Some((scheme, rest)) = place.split_once("://") else {
-        return format!("{place}{settings}");
+    let Some((scheme, rest)) = base.split_once("://") else {
+        return format!("{base}{settings}");
     };
     match rest.rsplit_once('@') {
         Some((user, host)) => match user.split_once(':') {
             Some((user, _)) => format!("{scheme}://{user}:…@{host}{settings}"),
             None => format!("{scheme}://{user}@{host}{settings}"),
         },
-        None => format!("{place}{settings}"),
+        None => format!("{base}{settings}"),
     }
 }

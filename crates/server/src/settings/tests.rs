@@ -1,4 +1,4 @@
-//! Which of several values is in force, and what is refused.
+//! Tests of the precedence of values, and of values that are refused.
 
 use std::ffi::OsString;
 use std::time::Duration;
@@ -67,7 +67,7 @@ fn every_key_can_be_given_in_the_environment_and_in_the_file() {
             name if name.starts_with("nats.") || name.starts_with("tls.") => "word",
             _ => "2000000",
         };
-        // What must not be below another is raised with it, and what belongs together is given together.
+        // A setting that must not be below another is raised with it, and settings that belong together are set together.
         let mut beside = vec![("body_bytes", "90000000")];
         let together = [
             ("nats.user", "nats.password"),
@@ -103,21 +103,23 @@ fn every_key_can_be_given_in_the_environment_and_in_the_file() {
 
 #[test]
 fn an_unknown_key_is_refused_with_the_nearest_known_one() {
-    let told = load(&[], &[], Some("retentoin = 3")).unwrap_err();
+    let error = load(&[], &[], Some("retentoin = 3")).unwrap_err();
     assert!(
-        told.contains("\"retentoin\"") && told.contains("retention") && told.contains("abide.toml"),
-        "{told}"
+        error.contains("\"retentoin\"")
+            && error.contains("retention")
+            && error.contains("abide.toml"),
+        "{error}"
     );
-    let told = load(&[], &[], Some("[limits]\nstate_byte = 3")).unwrap_err();
-    assert!(told.contains("limits.state_bytes"), "{told}");
-    let told = load(&[], &[("ABIDE_LISTN", "x")], None).unwrap_err();
+    let error = load(&[], &[], Some("[limits]\nstate_byte = 3")).unwrap_err();
+    assert!(error.contains("limits.state_bytes"), "{error}");
+    let error = load(&[], &[("ABIDE_LISTN", "x")], None).unwrap_err();
     assert!(
-        told.contains("ABIDE_LISTN") && told.contains("ABIDE_LISTEN"),
-        "{told}"
+        error.contains("ABIDE_LISTN") && error.contains("ABIDE_LISTEN"),
+        "{error}"
     );
-    let told = load(&[("inflight", "3")], &[], None).unwrap_err();
-    assert!(told.contains("in_flight"), "{told}");
-    // These belong to others.
+    let error = load(&[("inflight", "3")], &[], None).unwrap_err();
+    assert!(error.contains("in_flight"), "{error}");
+    // These variables are not settings of the server.
     let settings = load(
         &[],
         &[
@@ -148,21 +150,21 @@ fn variables_that_the_platform_sets_are_ignored_and_named() {
     names.sort_unstable();
     assert_eq!(settings.ignored_variables, names);
     assert_eq!(settings.store, Settings::default().store);
-    // One letter beside a setting is a mistake.
+    // A name that differs from a setting by one character is a mistake.
     for near in [
         "ABIDE_STORES",
         "ABIDE_LISTN",
         "ABIDE_LOG_LEVELS",
         "ABIDE_TOKENS",
     ] {
-        let told = load(&[], &[(near, "x")], None).unwrap_err();
-        assert!(told.contains(near) && told.contains("nearest"), "{told}");
+        let error = load(&[], &[(near, "x")], None).unwrap_err();
+        assert!(error.contains(near) && error.contains("nearest"), "{error}");
     }
 }
 
 #[test]
 fn a_value_that_makes_no_sense_is_refused_with_what_to_write() {
-    for (key, value, told) in [
+    for (key, value, expected) in [
         ("connections", "none", "whole number"),
         ("connections", "0", "1 at least"),
         ("connections", "-1", "1 at least"),
@@ -186,14 +188,14 @@ fn a_value_that_makes_no_sense_is_refused_with_what_to_write() {
     ] {
         let problem = load(&[(key, value)], &[], None).unwrap_err();
         assert!(
-            problem.contains(told) && problem.contains(key),
+            problem.contains(expected) && problem.contains(key),
             "{key}={value}: {problem}"
         );
     }
-    let told = load(&[], &[], Some("listen = 7")).unwrap_err();
-    assert!(told.contains("in quotes"), "{told}");
-    let told = load(&[], &[], Some("listen = ")).unwrap_err();
-    assert!(told.contains("TOML"), "{told}");
+    let error = load(&[], &[], Some("listen = 7")).unwrap_err();
+    assert!(error.contains("in quotes"), "{error}");
+    let error = load(&[], &[], Some("listen = ")).unwrap_err();
+    assert!(error.contains("TOML"), "{error}");
 }
 
 #[test]
@@ -217,8 +219,8 @@ fn retention_is_days_or_forever() {
 #[test]
 fn two_hooks_of_one_source_are_refused() {
     let hook = "[[hooks]]\nsource = \"a\"\nscheme = \"none\"\nevent = \"x\"\n";
-    let told = load(&[], &[], Some(&format!("{hook}{hook}"))).unwrap_err();
-    assert!(told.contains("two [[hooks]]"), "{told}");
+    let error = load(&[], &[], Some(&format!("{hook}{hook}"))).unwrap_err();
+    assert!(error.contains("two [[hooks]]"), "{error}");
 }
 
 #[test]
@@ -260,19 +262,19 @@ fn a_value_can_be_read_from_a_file_as_secrets_are_mounted() {
         settings.bootstrap_token.as_deref(),
         Some("0123456789abcdef0123456789abcdef")
     );
-    let short = write("short", "secret-word");
-    let told = load(&[], &[("ABIDE_BOOTSTRAP_TOKEN_FILE", &short)], None).unwrap_err();
+    let short = write("short", "secret-text");
+    let error = load(&[], &[("ABIDE_BOOTSTRAP_TOKEN_FILE", &short)], None).unwrap_err();
     assert!(
-        told.contains("32 printable") && !told.contains("secret-word"),
-        "{told}"
+        error.contains("32 printable") && !error.contains("secret-text"),
+        "{error}"
     );
     let absent = directory.path().join("absent").display().to_string();
-    let told = load(&[], &[("ABIDE_STORE_FILE", &absent)], None).unwrap_err();
+    let error = load(&[], &[("ABIDE_STORE_FILE", &absent)], None).unwrap_err();
     assert!(
-        told.contains("ABIDE_STORE_FILE") && told.contains("cannot be read"),
-        "{told}"
+        error.contains("ABIDE_STORE_FILE") && error.contains("cannot be read"),
+        "{error}"
     );
     let huge = write("huge", &"x".repeat(70_000));
-    let told = load(&[], &[("ABIDE_STORE_FILE", &huge)], None).unwrap_err();
-    assert!(told.contains("65536 bytes"), "{told}");
+    let error = load(&[], &[("ABIDE_STORE_FILE", &huge)], None).unwrap_err();
+    assert!(error.contains("65536 bytes"), "{error}");
 }

@@ -173,15 +173,15 @@ fn returned(
         return Ok(response);
     }
     // The response to a failed call may consist of headers alone.
-    let said = |name: &str| {
+    let header_value = |name: &str| {
         let found = trailers.get(name).or_else(|| response.headers().get(name));
         found
             .and_then(|value| value.to_str().ok())
             .map(str::to_owned)
     };
     let status =
-        said("grpc-status").ok_or("the answer has no grpc-status: is this a collector?")?;
-    let message = said("grpc-message").unwrap_or_default();
+        header_value("grpc-status").ok_or("the answer has no grpc-status: is this a collector?")?;
+    let message = header_value("grpc-message").unwrap_or_default();
     *response.status_mut() = match status.as_str() {
         "0" => StatusCode::OK,
         // Cancelled, deadline exceeded, resources exhausted, aborted, out of range, unavailable, data loss.
@@ -275,7 +275,7 @@ mod tests {
         ] {
             assert_eq!(answer(status).status(), code, "{status}");
         }
-        // By headers alone, and what is no gRPC at all.
+        // The status in the headers alone, and a response that is not gRPC.
         let refused = Response::builder()
             .header("grpc-status", "14")
             .body(Bytes::new());

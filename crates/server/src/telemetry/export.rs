@@ -209,12 +209,12 @@ impl Exporter {
     }
 }
 
-/// The resource that sends the spans: as OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES say, otherwise abide's own
+/// The resource that sends the spans: from OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES, otherwise abide's own
 /// values.
 fn resource(namespace: &str) -> Resource {
-    let said = Resource::builder().build();
+    let detected = Resource::builder().build();
     let named = |key: &'static str| {
-        let value = said.get(&Key::new(key)).map(|value| value.to_string());
+        let value = detected.get(&Key::new(key)).map(|value| value.to_string());
         value.filter(|value| !value.starts_with("unknown_service"))
     };
     let own = [

@@ -128,12 +128,12 @@ pub(crate) fn moment(at: Timestamp) -> SystemTime {
 }
 
 /// Reports every run whose end this process commits, until it is cancelled.
-pub async fn tell_of_runs(store: Arc<dyn Store>, traces: Traces, over: CancellationToken) {
+pub async fn report_runs(store: Arc<dyn Store>, traces: Traces, over: CancellationToken) {
     if !traces.is_on() {
         return;
     }
-    let mut news = store.listen();
-    while let Some(Some(effects)) = over.run_until_cancelled(news.next()).await {
+    let mut listener = store.listen();
+    while let Some(Some(effects)) = over.run_until_cancelled(listener.next()).await {
         for id in &effects.ended {
             match store.get(&Target::Id(*id)).await {
                 Ok(Some(instance)) => traces.run(&instance),

@@ -234,7 +234,7 @@ fn sampling(read: &dyn Fn(&str) -> Option<String>, warnings: &mut Vec<String>) -
 mod tests {
     use super::*;
 
-    /// Reads a target from variables; what there is to warn of.
+    /// Reads a target from variables. Also returns the warnings.
     fn read(given: Given<'_>, variables: &[(&str, &str)]) -> (Option<Target>, Vec<String>) {
         let mut warnings = Vec::new();
         let environment = |name: &str| {
@@ -254,19 +254,19 @@ mod tests {
     const PROTOCOL: (&str, &str) = ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc");
 
     #[test]
-    fn nothing_is_sent_unless_a_place_is_named() {
+    fn nothing_is_sent_unless_an_endpoint_is_given() {
         assert_eq!(read(Given::default(), &[]), (None, Vec::new()));
         assert_eq!(read(Given::default(), &[(ALL, " ")]).0, None);
-        let asked = [("OTEL_TRACES_EXPORTER", "otlp")];
-        assert_eq!(endpoint(&asked), "http://localhost:4318/v1/traces");
+        let enabled = [("OTEL_TRACES_EXPORTER", "otlp")];
+        assert_eq!(endpoint(&enabled), "http://localhost:4318/v1/traces");
         assert_eq!(
-            endpoint(&[asked[0], PROTOCOL]),
+            endpoint(&[enabled[0], PROTOCOL]),
             format!("http://localhost:4317{METHOD}")
         );
     }
 
     #[test]
-    fn the_place_of_all_signals_gets_the_path_of_traces_and_that_of_traces_is_left_as_it_is() {
+    fn the_endpoint_for_all_signals_gets_the_path_of_traces_and_the_one_for_traces_is_unchanged() {
         assert_eq!(
             endpoint(&[(ALL, "http://c:1/x/")]),
             "http://c:1/x/v1/traces"
@@ -303,7 +303,7 @@ mod tests {
         let found = read(given, &others).0.unwrap();
         assert_eq!(found.endpoint, "http://own:4318/v1/traces");
         assert_eq!(found.protocol, Protocol::HttpJson);
-        // But for the switch that turns all of it off.
+        // The switch that turns everything off takes precedence.
         let off = [("OTEL_SDK_DISABLED", "TRUE")];
         assert_eq!(read(given, &off).0, None);
     }
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_that_is_none_is_refused() {
+    fn an_invalid_endpoint_is_refused() {
         for bad in ["c:4318", "ftp://c", "http://", "http:// c"] {
             let given = Given {
                 endpoint: Some(bad),

@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_server_gave_out_is_no_claim() {
+    fn a_token_that_no_server_issued_is_refused() {
         let sealer = Sealer::of(&[[7; 32]]);
         let good = hold(None, None).to_text(&sealer);
         let cut = good.get(..good.len() - 2).unwrap();
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_that_was_altered_or_made_by_somebody_else_is_none() {
+    fn a_token_that_was_altered_or_sealed_with_another_key_is_refused() {
         // A claim token is all that stands between a worker and an instance that it was never given.
         let (ours, theirs) = (Sealer::of(&[[7; 32]]), Sealer::of(&[[8; 32]]));
         let good = hold(None, None).to_text(&ours);

@@ -38,10 +38,10 @@ impl Demo {
             .spawn()
             .unwrap();
         let out = child.stdout.take().unwrap();
-        let (tell, lines) = mpsc::channel();
+        let (sender, lines) = mpsc::channel();
         std::thread::spawn(move || {
             for line in BufReader::new(out).lines() {
-                if tell.send(line.unwrap()).is_err() {
+                if sender.send(line.unwrap()).is_err() {
                     return;
                 }
             }
@@ -57,7 +57,7 @@ impl Demo {
             match self.lines.recv_timeout(left) {
                 Ok(line) if wanted(&line) => return line,
                 Ok(_) => {}
-                Err(error) => panic!("the demo never said so: {error}\n{}", self.log()),
+                Err(error) => panic!("the demo never printed it: {error}\n{}", self.log()),
             }
         }
     }
@@ -122,7 +122,7 @@ fn pids(ready: &Value) -> Vec<u32> {
         .collect()
 }
 
-/// Whether a process is there; one that has ended and is waited for by nobody counts as gone.
+/// Returns true if a process is there; a zombie counts as gone.
 fn lives(pid: u32) -> bool {
     let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else {
         return false;
@@ -160,14 +160,14 @@ async fn a_worker_that_is_killed_in_the_middle_is_replaced_and_every_paid_order_
     let busy = tick["workers"].as_array().unwrap().iter();
     let busy = busy.max_by_key(|one| one["running"].as_u64()).unwrap();
     signal(busy["pid"].as_u64().unwrap() as u32, "KILL");
-    let told = |kind: &'static str| {
+    let has_event = |kind: &'static str| {
         move |one: &Value| {
             let events = one["events"].as_array().into_iter().flatten();
             one["kind"] == "tick" && { events }.any(|event| event["kind"] == kind)
         }
     };
-    demo.json(told("worker_died"));
-    let back = demo.json(told("worker_started"));
+    demo.json(has_event("worker_died"));
+    let back = demo.json(has_event("worker_started"));
     let after: BTreeSet<u64> = back["workers"]
         .as_array()
         .unwrap()
@@ -177,7 +177,7 @@ async fn a_worker_that_is_killed_in_the_middle_is_replaced_and_every_paid_order_
     assert_eq!(after.len(), 2, "{back}");
     assert!(!after.contains(&busy["pid"].as_u64().unwrap()), "{back}");
 
-    // The first six orders were paid, by the demo; the seventh by nobody.
+    // The first six orders were paid, by the demo; the seventh was not paid.
     let abide = Abide::open(&url).await.unwrap();
     for number in 1..=6 {
         let order = until(async || {
@@ -216,13 +216,13 @@ async fn a_worker_that_is_killed_in_the_middle_is_replaced_and_every_paid_order_
 }
 
 #[test]
-fn nothing_remains_after_it_was_told_to_end() {
+fn nothing_remains_after_a_request_to_stop() {
     let mut demo = Demo::start(&["--json", "--workers", "3"]);
     let pids = pids(&demo.json(is("ready")));
     assert_eq!(pids.len(), 3);
     assert!(pids.iter().all(|pid| lives(*pid)));
     assert_eq!(demo.temporary().len(), 1);
-    // Twice at once, as timeout(1) does: it is told once.
+    // Twice at once, as timeout(1) does: that is one request.
     demo.signal("TERM");
     demo.signal("TERM");
     assert_eq!(demo.wait(), Some(0), "{}", demo.log());
@@ -251,7 +251,7 @@ async fn no_worker_outlives_a_demo_that_was_killed_while_they_were_at_work() {
 }
 
 #[test]
-fn an_address_that_is_taken_is_told_with_what_to_try() {
+fn an_address_that_is_taken_is_reported_with_what_to_try() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
     let home = common::home();
@@ -303,16 +303,16 @@ fn the_commands_that_it_prints_work_and_a_pipe_gets_no_escape_codes() {
     let has = |word: &str| commands.iter().position(|command| command.contains(word));
     let [list, show, watch, pay, kill] =
         [" list", " show ", " watch ", " signal ", "kill -9 "].map(|word| has(word).unwrap());
-    let run = |place: usize| {
+    let run = |index: usize| {
         let output = Command::new("sh")
-            .args(["-c", &format!("timeout 30 {}", commands[place])])
+            .args(["-c", &format!("timeout 30 {}", commands[index])])
             .output()
             .unwrap();
         let text = String::from_utf8(output.stdout).unwrap();
         assert!(
             output.status.success(),
             "{}: {text} {:?}",
-            commands[place],
+            commands[index],
             output.stderr
         );
         text
@@ -354,17 +354,17 @@ fn on_a_terminal_a_number_kills_that_worker_and_q_ends() {
         .unwrap();
     let mut keys = child.stdin.take().unwrap();
     let mut out = child.stdout.take().unwrap();
-    let (tell, told) = mpsc::channel();
+    let (sender, receiver) = mpsc::channel();
     std::thread::spawn(move || {
         let mut part = [0; 4096];
         while let Ok(read @ 1..) = out.read(&mut part) {
-            let _ = tell.send(String::from_utf8_lossy(&part[..read]).into_owned());
+            let _ = sender.send(String::from_utf8_lossy(&part[..read]).into_owned());
         }
     });
     let mut seen = String::new();
     let mut see = |wanted: &str| {
         while !seen.contains(wanted) {
-            match told.recv_timeout(PATIENCE) {
+            match receiver.recv_timeout(PATIENCE) {
                 Ok(part) => seen.push_str(&part),
                 Err(error) => panic!("{wanted:?} was never seen: {error}\n{seen}"),
             }
@@ -413,7 +413,7 @@ async fn with_a_file_that_is_kept_it_goes_on_where_it_was() {
 }
 
 #[test]
-fn the_process_of_a_worker_is_nobody_elses_business() {
+fn the_command_of_worker_processes_is_hidden() {
     let home = common::home();
     for arguments in [
         vec!["--help"],

@@ -15,7 +15,7 @@ use crate::common::{self, Over, Server};
 
 /// A store, and the binary over it.
 pub struct Lab {
-    /// What the binary is told to work on.
+    /// The store that the binary works on, as a connection string.
     pub url: String,
     /// The store itself, which the tests' own workers work on.
     pub store: String,
@@ -24,7 +24,7 @@ pub struct Lab {
     server: Option<Server>,
 }
 
-/// What a command did.
+/// Exit code and output of a command.
 #[derive(Debug)]
 pub struct Ran {
     pub code: i32,
@@ -66,7 +66,7 @@ impl Lab {
         }
     }
 
-    /// Whether the binary speaks to a server.
+    /// Returns true if the binary speaks to a server.
     pub fn is_server(&self) -> bool {
         self.server.is_some()
     }
@@ -276,7 +276,7 @@ impl Machine for Checkout {
 
     async fn on_update(&self, call: &Call<'_>, ctx: &mut Context<Self>) -> Answer<Self> {
         let to = call.read(RENAME)?.to;
-        if to == "nobody" {
+        if to == "unnamed" {
             return Err("there must be a name".into());
         }
         if let Some(state) = ctx.state_mut().as_object_mut() {
@@ -290,7 +290,7 @@ impl Machine for Checkout {
 pub const SLOW: Job<u64, u64> = Job::new("slow");
 pub const CHILD: Job<u32, u32> = Job::new("child");
 
-/// Starts children that nobody runs, and waits for them.
+/// Starts children that no worker runs, and waits for them.
 pub struct Parent;
 
 #[derive(Step)]
@@ -384,10 +384,10 @@ pub async fn after(wf: Workflow, (): ()) -> Result<u32, BoxError> {
 }
 
 /// Waits until something is so.
-pub async fn until<T>(mut look: impl AsyncFnMut() -> Option<T>) -> T {
+pub async fn until<T>(mut check: impl AsyncFnMut() -> Option<T>) -> T {
     let until = tokio::time::Instant::now() + common::PATIENCE;
     loop {
-        if let Some(seen) = look().await {
+        if let Some(seen) = check().await {
             return seen;
         }
         assert!(
@@ -401,11 +401,11 @@ pub async fn until<T>(mut look: impl AsyncFnMut() -> Option<T>) -> T {
 /// Waits until an instance is so.
 pub async fn until_it_is(abide: &Abide, target: &str, liveness: &str) {
     until(async || {
-        let look = abide.describe(target).await.unwrap()?;
-        (look.liveness.name() == liveness).then_some(())
+        let described = abide.describe(target).await.unwrap()?;
+        (described.liveness.name() == liveness).then_some(())
     })
     .await;
 }
 
-/// How long a step of the slow job takes: longer than any test.
+/// Duration of a step of the slow job: longer than any test.
 pub const LONG: std::time::Duration = secs(600);

@@ -78,7 +78,7 @@ on_every_store! {
         assert!(plain.code == 0 && !plain.out.contains('\u{1b}'), "{plain:?}");
     }
 
-    async fn who_stops_reading_is_left_in_peace(lab: Lab) {
+    async fn a_reader_that_stops_reading_sees_no_error(lab: Lab) {
         let abide = lab.abide().await;
         let starts = (0..2_000).map(|_| {
             Ok::<_, abide::Error>(abide::Start::of(abide::Name::new("checkout").unwrap(), abide::Json::null()))

@@ -215,7 +215,7 @@ async fn without_a_home_a_store_must_be_named() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn programs_are_told_what_the_server_tells_them() {
+async fn programs_see_what_the_server_answers() {
     let lab = Lab::server();
     let abide = lab.abide().await;
     let engine = abide.engine().machine(Checkout).start().await.unwrap();
@@ -225,12 +225,7 @@ async fn programs_are_told_what_the_server_tells_them() {
         .await
         .unwrap();
     until_it_is(&abide, "order:1", "waiting_for_signal").await;
-    assert_eq!(
-        lab.run(&["signal", "order:1", "nobody_knows_it"])
-            .await
-            .code,
-        1
-    );
+    assert_eq!(lab.run(&["signal", "order:1", "undeclared"]).await.code, 1);
     lab.done(&["publish", "other", "a=1"]).await;
     let server = lab.its_server();
     for (command, path) in [
@@ -267,9 +262,9 @@ async fn programs_are_told_what_the_server_tells_them() {
     engine.shutdown().await;
 }
 
-/// The first token of a server was one that may only send: from then on nobody could make another through that server.
+/// The first token of a server was one that may only send: from then on no other could be made through that server.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nobody_is_locked_out_by_the_first_token() {
+async fn the_first_token_locks_no_operator_out() {
     let lab = Lab::server();
     let send = ["token", "create", "--role", "send"];
     let refused = lab.run(&send).await;
@@ -285,7 +280,7 @@ async fn nobody_is_locked_out_by_the_first_token() {
         0,
         "it is open still"
     );
-    // Beside the store that is no trap, but worth a word.
+    // Beside the store that is not a trap, but worth a warning.
     let warned = |made: &std::process::Output| {
         String::from_utf8_lossy(&made.stderr).contains("no token may start or cancel yet")
     };

@@ -1,4 +1,4 @@
-//! What woke an instance, which step of a graph took what, and the chain that an id without a key stands for.
+//! The cause that woke an instance, the graph step that took a message, and the chain of an id without a key.
 
 use abide::{Context, Graph, Machine, Outcome, Step, done, stop};
 use serde_json::{Value, json};
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::lab::{Checkout, Lab, on_every_store, until, until_it_is};
 
 on_every_store! {
-    async fn what_woke_it_is_said_until_the_step_is_committed(lab: Lab) {
+    async fn the_cause_that_woke_it_is_shown_until_the_step_is_committed(lab: Lab) {
         // rules 7.1 and 13.1
         let abide = lab.abide().await;
         let engine = abide.engine().machine(Checkout).start().await.unwrap();
@@ -20,29 +20,29 @@ on_every_store! {
         assert_eq!(shown["wait"]["resume_source"], woken_by, "{shown}");
         let listed = lab.json(&["list"]).await;
         assert_eq!(listed["items"][0]["wait"]["resume_source"], woken_by, "{listed}");
-        let said = lab.done(&["show", "order:1"]).await;
-        assert!(said.contains("woken by") && said.contains(&format!("signal {}", sent["command_id"])), "{said}");
+        let text = lab.done(&["show", "order:1"]).await;
+        assert!(text.contains("woken by") && text.contains(&format!("signal {}", sent["command_id"])), "{text}");
         let records = lab.json(&["signals", "--target", "order:1"]).await;
         assert_eq!(records["items"][0]["command_sequence"], json!(1), "{records}");
     }
 
-    async fn the_step_of_a_graph_that_took_a_signal_is_said(lab: Lab) {
+    async fn the_step_of_a_graph_that_took_a_signal_is_shown(lab: Lab) {
         // rules 7.6 and 15.4
         let abide = lab.abide().await;
         let graph = Graph::builder("choice").wait_for_signal("size", "go").build().unwrap();
         let engine = abide.engine().graph(&graph).start().await.unwrap();
         abide.start(graph, json!(null)).key("run:1").await.unwrap();
         until_it_is(&abide, "run:1", "waiting_for_signal").await;
-        let said = lab.done(&["show", "run:1"]).await;
-        assert!(said.contains("signal go, operation 1, id wait:"), "{said}");
+        let text = lab.done(&["show", "run:1"]).await;
+        assert!(text.contains("signal go, operation 1, id wait:"), "{text}");
         lab.done(&["signal", "run:1", "go", "7"]).await;
         let result = lab.json(&["result", "run:1", "--wait=30s"]).await;
         assert_eq!(result["result"], json!({"size": 7}), "{result}");
         let records = lab.json(&["signals", "--target", "run:1"]).await;
         let one = &records["items"][0];
         assert_eq!((&one["operation"], &one["graph_step"]), (&json!(1), &json!("size")), "{records}");
-        let said = lab.done(&["show", "run:1"]).await;
-        assert!(said.contains("by step size of the graph, operation 1"), "{said}");
+        let text = lab.done(&["show", "run:1"]).await;
+        assert!(text.contains("by step size of the graph, operation 1"), "{text}");
         engine.shutdown().await;
     }
 
@@ -60,8 +60,8 @@ on_every_store! {
         until(async || (lab.run(&["result", &id, "--wait=30s"]).await.code == 0).then_some(())).await;
         for arguments in [&["result", &id][..], &["result", &id, "--wait"], &["show", &id]] {
             let seen = lab.json(arguments).await;
-            let told = (&seen["id"], &seen["run"], &seen["status"], &seen["result"]);
-            assert_eq!(told, (&again["id"], &json!(2), &json!("done"), &json!(5)), "{arguments:?}: {seen}");
+            let fields = (&seen["id"], &seen["run"], &seen["status"], &seen["result"]);
+            assert_eq!(fields, (&again["id"], &json!(2), &json!("done"), &json!(5)), "{arguments:?}: {seen}");
         }
         engine.shutdown().await;
     }

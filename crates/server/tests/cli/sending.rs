@@ -5,7 +5,7 @@ use serde_json::json;
 use crate::lab::{Checkout, Lab, on_every_store, until_it_is};
 
 on_every_store! {
-    async fn a_signal_is_sent_by_pairs_or_json_and_its_errors_are_told_field_by_field(lab: Lab) {
+    async fn a_signal_is_sent_by_pairs_or_json_and_its_errors_are_reported_field_by_field(lab: Lab) {
         let abide = lab.abide().await;
         let engine = abide.engine().machine(Checkout).start().await.unwrap();
         abide.start(Checkout, json!({})).key("order:1").await.unwrap();
@@ -37,11 +37,11 @@ on_every_store! {
         engine.shutdown().await;
     }
 
-    async fn a_signal_to_nobody_says_how_to_keep_it_and_is_kept(lab: Lab) {
+    async fn a_signal_without_an_instance_says_how_to_hold_it_and_is_held(lab: Lab) {
         lab.abide().await;
-        let nobody = lab.run(&["signal", "order:9", "paid", "1"]).await;
-        assert_eq!(nobody.code, 1);
-        assert!(nobody.err.contains("try: abide signal order:9 paid --hold-for 1h"), "{nobody:?}");
+        let missing = lab.run(&["signal", "order:9", "paid", "1"]).await;
+        assert_eq!(missing.code, 1);
+        assert!(missing.err.contains("try: abide signal order:9 paid --hold-for 1h"), "{missing:?}");
         let held = lab.json(&["signal", "order:9", "paid", "1", "--hold-for", "1h"]).await;
         assert_eq!((&held["outcome"], &held["instance_id"]), (&json!("signal_held"), &json!(null)), "{held}");
         let listed = lab.json(&["signals", "--status", "held"]).await;
@@ -55,7 +55,7 @@ on_every_store! {
         let abide = lab.abide().await;
         abide.start(Checkout, json!({})).key("order:1").await.unwrap();
         lab.done(&["signal", "order:1", "payment_confirmed", "amount=7"]).await;
-        let (source, claimed, story) = match lab.is_server() {
+        let (source, claimed, line) = match lab.is_server() {
             true => (json!("http"), json!("cli"), "message 1, command 1 from http, claiming \"cli\"\n"),
             false => (json!("cli"), json!(null), "message 1, command 1 from cli\n"),
         };
@@ -63,7 +63,7 @@ on_every_store! {
         let record = &listed["items"][0];
         assert_eq!((&record["source"], &record["claimed_source"]), (&source, &claimed), "{record}");
         let shown = lab.done(&["show", "order:1"]).await;
-        assert!(shown.contains(story), "{shown}");
+        assert!(shown.contains(line), "{shown}");
     }
 
     async fn an_update_prints_its_answer_or_why_there_is_none(lab: Lab) {
@@ -75,14 +75,14 @@ on_every_store! {
         assert_eq!(lab.done(&["update", "order:1", "rename", "to=Ada Lovelace"]).await, "\"Ada Lovelace\"\n");
         let answer = lab.json(&["update", "order:1", "rename", "[\"Grace\"]", "--request-id", "r-1"]).await;
         assert_eq!((&answer["update_status"], &answer["result"]), (&json!("completed"), &json!("Grace")), "{answer}");
-        let failed = lab.run(&["update", "order:1", "rename", "to=nobody"]).await;
+        let failed = lab.run(&["update", "order:1", "rename", "to=unnamed"]).await;
         assert_eq!(failed.code, 1);
         assert!(failed.err.contains("the update failed: there must be a name"), "{failed:?}");
         let wrong = lab.run(&["update", "order:1", "rename", "to=7"]).await;
         assert_eq!(wrong.code, 1);
         assert!(wrong.err.contains("\n  to: "), "{wrong:?}");
-        let nobody = lab.run(&["update", "order:9", "rename", "to=Ada"]).await;
-        assert!(nobody.code == 1 && nobody.err.ends_with("try: abide list --key-prefix order\n"), "{nobody:?}");
+        let missing = lab.run(&["update", "order:9", "rename", "to=Ada"]).await;
+        assert!(missing.code == 1 && missing.err.ends_with("try: abide list --key-prefix order\n"), "{missing:?}");
         engine.shutdown().await;
 
         let accepted = lab.done(&["update", "order:1", "rename", "to=Later", "--no-wait"]).await;

@@ -29,10 +29,10 @@ on_every_store! {
         let engine = abide.engine().machine(Checkout).start().await.unwrap();
         abide.start(Checkout, json!({"item": "kettle\u{1b}[2J"})).key("order:1").await.unwrap();
         until_it_is(&abide, "order:1", "waiting_for_signal").await;
-        let (said, liveness) = sentence(&lab, "order:1").await;
+        let (text, liveness) = sentence(&lab, "order:1").await;
         assert_eq!(liveness, "waiting_for_signal");
-        assert!(said.starts_with("order:1 waits for signal payment_confirmed for "), "{said}");
-        assert!(said.contains("(deadline in ") && said.ends_with("; healthy: a signal of that name wakes it"), "{said}");
+        assert!(text.starts_with("order:1 waits for signal payment_confirmed for "), "{text}");
+        assert!(text.contains("(deadline in ") && text.ends_with("; healthy: a signal of that name wakes it"), "{text}");
 
         let whole = lab.done(&["show", "order:1"]).await;
         assert!(!whole.contains('\u{1b}'), "{whole}");
@@ -56,11 +56,11 @@ on_every_store! {
         abide.start(SLOW, 1).key("slow:1").await.unwrap();
         until_it_is(&abide, "slow:1", "running").await;
         abide.start(SLOW, 2).key("slow:2").await.unwrap();
-        let (said, liveness) = sentence(&lab, "slow:1").await;
-        assert_eq!((said.as_str(), liveness), ("slow:1 runs step run on worker billing-1; healthy: if that dies, another takes over", json!("running")));
-        let (said, liveness) = sentence(&lab, "slow:2").await;
+        let (text, liveness) = sentence(&lab, "slow:1").await;
+        assert_eq!((text.as_str(), liveness), ("slow:1 runs step run on worker billing-1; healthy: if that dies, another takes over", json!("running")));
+        let (text, liveness) = sentence(&lab, "slow:2").await;
         assert_eq!(liveness, "ready");
-        assert!(said.starts_with("slow:2 ready to run for ") && said.contains("healthy: 1 worker serves queue default with code for slow version 1"), "{said}");
+        assert!(text.starts_with("slow:2 ready to run for ") && text.contains("healthy: 1 worker serves queue default with code for slow version 1"), "{text}");
         let workers = lab.done(&["workers"]).await;
         assert!(workers.contains("billing-1") && workers.contains("slow v1") && workers.contains("ends in"), "{workers}");
         let queues = lab.json(&["queues"]).await;
@@ -70,14 +70,14 @@ on_every_store! {
 
     async fn those_that_wait_for_a_worker_or_for_their_time(lab: Lab) {
         lab.done(&["start", "checkout", "--key", "order:1"]).await;
-        let (said, liveness) = sentence(&lab, "order:1").await;
+        let (text, liveness) = sentence(&lab, "order:1").await;
         assert_eq!(liveness, "waiting_for_worker");
-        assert!(said.contains("no live worker serves queue default with code for checkout version 1. Start one"), "{said}");
+        assert!(text.contains("no live worker serves queue default with code for checkout version 1. Start one"), "{text}");
 
         lab.done(&["start", "checkout", "--key", "order:2", "--delay", "1h"]).await;
-        let (said, liveness) = sentence(&lab, "order:2").await;
+        let (text, liveness) = sentence(&lab, "order:2").await;
         assert_eq!(liveness, "scheduled");
-        assert!(said.starts_with("order:2 is due in ") && said.ends_with("healthy: nothing is to be done until then"), "{said}");
+        assert!(text.starts_with("order:2 is due in ") && text.ends_with("healthy: nothing is to be done until then"), "{text}");
     }
 
     async fn all_events_that_one_and_its_children_wait_for_are_shown(lab: Lab) {
@@ -115,10 +115,10 @@ on_every_store! {
         let engine = abide.engine().graph(&graph).start().await.unwrap();
         lab.done(&["start", "handler", "--graph", "--key", "run:1", "id=ord_1"]).await;
         until_it_is(&abide, "run:1", "waiting_for_event").await;
-        let (said, liveness) = sentence(&lab, "run:1").await;
+        let (text, liveness) = sentence(&lab, "run:1").await;
         assert_eq!(liveness, "waiting_for_event");
-        assert!(said.starts_with("run:1 waits for event payment.received where order_id eq \"ord_1\" for "), "{said}");
-        assert!(said.ends_with("healthy: such an event wakes it"), "{said}");
+        assert!(text.starts_with("run:1 waits for event payment.received where order_id eq \"ord_1\" for "), "{text}");
+        assert!(text.ends_with("healthy: such an event wakes it"), "{text}");
 
         let waits = lab.json(&["waits", "--kind", "event"]).await;
         assert_eq!((&waits["items"][0]["name"], &waits["items"][0]["key"]), (&json!("payment.received"), &json!("run:1")), "{waits}");
@@ -127,8 +127,8 @@ on_every_store! {
         // rule 13.1: one that does not match is a fact, and its publisher hears of it.
         let other = lab.run(&["publish", "payment.received", "--id", "evt-9", "order_id=ord_2"]).await;
         assert!(other.out.contains("evt-9: woke 0 waiters") && other.err.contains("matches none of the waits for events of type payment.received"), "{other:?}");
-        let (said, _) = sentence(&lab, "run:1").await;
-        assert!(said.ends_with("event \"evt-9\" of type \"payment.received\" came since and did not match; compare it with the conditions of the wait"), "{said}");
+        let (text, _) = sentence(&lab, "run:1").await;
+        assert!(text.ends_with("event \"evt-9\" of type \"payment.received\" came since and did not match; compare it with the conditions of the wait"), "{text}");
         let woken = lab.done(&["publish", "payment.received", "order_id=ord_1"]).await;
         assert!(woken.ends_with(": woke 1 waiter\n"), "{woken}");
         assert_eq!(lab.run(&["watch", "run:1"]).await.code, 0);
@@ -144,9 +144,9 @@ on_every_store! {
         until_it_is(&abide, "flow:1", "waiting_for_signal").await;
         let slip = lab.run(&["signal", "flow:1", "Payment-confirmd", "1"]).await;
         assert!(slip.code == 0 && slip.err.contains("it waits for \"payment_confirmed\", and \"Payment-confirmd\" does not wake it"), "{slip:?}");
-        let (said, liveness) = sentence(&lab, "flow:1").await;
+        let (text, liveness) = sentence(&lab, "flow:1").await;
         assert_eq!(liveness, "waiting_for_signal");
-        assert!(!said.contains("healthy") && said.contains("is pending under the name \"Payment-confirmd\", and it waits for \"payment_confirmed\""), "{said}");
+        assert!(!text.contains("healthy") && text.contains("is pending under the name \"Payment-confirmd\", and it waits for \"payment_confirmed\""), "{text}");
         let one = lab.json(&["show", "flow:1"]).await;
         assert_eq!(one["liveness_code"], json!("similar_signal"), "{one}");
         stop(engine).await;
@@ -157,9 +157,9 @@ on_every_store! {
         let engine = abide.engine().workflow(FLOW, conditional).start().await.unwrap();
         abide.start(FLOW, ()).key("flow:1").await.unwrap();
         until_it_is(&abide, "flow:1", "waiting_for_condition").await;
-        let (said, liveness) = sentence(&lab, "flow:1").await;
+        let (text, liveness) = sentence(&lab, "flow:1").await;
         assert_eq!(liveness, "waiting_for_condition");
-        assert!(said.starts_with("flow:1 waits for the condition ready for ") && said.contains("(no deadline)"), "{said}");
+        assert!(text.starts_with("flow:1 waits for the condition ready for ") && text.contains("(no deadline)"), "{text}");
         stop(engine).await;
     }
 
@@ -168,13 +168,13 @@ on_every_store! {
         let engine = abide.engine().machine(Parent).start().await.unwrap();
         abide.start(Parent, ()).key("parent:1").await.unwrap();
         until_it_is(&abide, "parent:1", "waiting_for_children").await;
-        let (said, liveness) = sentence(&lab, "parent:1").await;
+        let (text, liveness) = sentence(&lab, "parent:1").await;
         assert_eq!(liveness, "waiting_for_children");
-        assert!(said.starts_with("parent:1 waits for 3 more of its children for "), "{said}");
+        assert!(text.starts_with("parent:1 waits for 3 more of its children for "), "{text}");
         let id = lab.json(&["show", "parent:1"]).await["id"].to_string();
         let which = format!("their ends wake it, but 3 of the children that it waits for could run, and no live worker serves queue default \
                              with code for child version 1; start one. To see which: abide list --parent {id} --liveness waiting_for_worker");
-        assert!(said.ends_with(&which), "{said}");
+        assert!(text.ends_with(&which), "{text}");
         let whole = lab.done(&["show", "parent:1"]).await;
         assert!(whole.contains("\nchildren\n") && whole.contains("child:2"), "{whole}");
         let listed = lab.json(&["list", "--parent", "parent:1"]).await;
@@ -184,23 +184,23 @@ on_every_store! {
 
         let children = abide.engine().job(CHILD, |n| async move { tokio::time::sleep(LONG).await; Ok(n) }).grace(secs(0)).start().await.unwrap();
         until_it_is(&abide, "child:2", "running").await;
-        let (said, _) = sentence(&lab, "parent:1").await;
-        assert!(said.ends_with("healthy: their ends wake it"), "{said}");
+        let (text, _) = sentence(&lab, "parent:1").await;
+        assert!(text.ends_with("healthy: their ends wake it"), "{text}");
         assert!(!lab.run(&["doctor"]).await.err.contains("no worker"));
         stop(children).await;
         stop(engine).await;
     }
 
-    /// A step that waits for a signal of a name that its machine does not declare was called healthy, while whoever sent
+    /// A step that waits for a signal of a name that its machine does not declare was called healthy, while a sender of
     /// that signal was refused.
-    async fn one_that_would_wait_for_a_signal_that_nobody_can_send(lab: Lab) {
+    async fn one_that_would_wait_for_a_signal_that_cannot_be_sent(lab: Lab) {
         // rule 8.6
         let abide = lab.abide().await;
         let engine = abide.engine().machine(Checkout).start().await.unwrap();
         abide.start(Checkout, json!({"slip": 1})).key("slip:1").await.unwrap();
         until_it_is(&abide, "slip:1", "closed").await;
-        let (said, _) = sentence(&lab, "slip:1").await;
-        assert!(said.contains("failed") && said.contains("it waits for the signal \"go\", which the contract of this run does not declare"), "{said}");
+        let (text, _) = sentence(&lab, "slip:1").await;
+        assert!(text.contains("failed") && text.contains("it waits for the signal \"go\", which the contract of this run does not declare"), "{text}");
         stop(engine).await;
     }
 
@@ -213,9 +213,9 @@ on_every_store! {
         let engine = abide.engine().workflow(FLOW, after).start().await.unwrap();
         abide.signal("flow:1", GO, &1).await.unwrap();
         until_it_is(&abide, "flow:1", "replay_blocked").await;
-        let (said, liveness) = sentence(&lab, "flow:1").await;
+        let (text, liveness) = sentence(&lab, "flow:1").await;
         assert_eq!(liveness, "replay_blocked");
-        assert!(said.starts_with("flow:1 blocked: its code does not match its history (") && said.contains("abide repair flow:1"), "{said}");
+        assert!(text.starts_with("flow:1 blocked: its code does not match its history (") && text.contains("abide repair flow:1"), "{text}");
         stop(engine).await;
     }
 
@@ -226,10 +226,10 @@ on_every_store! {
         let engine = abide.engine().build("shop 2").machine(Checkout).start().await.unwrap();
         lab.done(&["start", "checkout", "--key", "order:1", "--step", "gone", "--state", "{}"]).await;
         until_it_is(&abide, "order:1", "blocked").await;
-        let (said, liveness) = sentence(&lab, "order:1").await;
+        let (text, liveness) = sentence(&lab, "order:1").await;
         assert_eq!(liveness, "blocked");
-        assert!(said.starts_with("order:1 blocked at step gone: machine checkout version 1 has no step \"gone\""), "{said}");
-        assert!(said.contains("(build shop 2)") && said.contains("abide repair order:1"), "{said}");
+        assert!(text.starts_with("order:1 blocked at step gone: machine checkout version 1 has no step \"gone\""), "{text}");
+        assert!(text.contains("(build shop 2)") && text.contains("abide repair order:1"), "{text}");
         let shown = lab.done(&["show", "order:1"]).await;
         assert!(shown.contains("blocked") && shown.contains("(build shop 2)"), "{shown}");
         let checked = lab.run(&["check"]).await;
@@ -237,8 +237,8 @@ on_every_store! {
         assert!(checked.out.contains("gone") && checked.out.contains("shop 2"), "{checked:?}");
         assert!(checked.err.contains("1 instance cannot go on"), "{checked:?}");
         let checked = lab.run(&["check", "--json"]).await;
-        let told: Value = serde_json::from_str(&checked.out).unwrap();
-        let one = &told["unfit"][0];
+        let report: Value = serde_json::from_str(&checked.out).unwrap();
+        let one = &report["unfit"][0];
         assert_eq!((&one["machine"], &one["step"], &one["count"]), (&json!("checkout"), &json!("gone"), &json!(1)));
         assert_eq!((&one["builds"], &one["running"]), (&json!(["shop 2"]), &json!(["shop 2"])));
         stop(engine).await;
@@ -258,18 +258,18 @@ on_every_store! {
             ("order:failed", "at step start: the card was\\u{1b}[31m refused. To open a new run of it: abide restart order:failed"),
             ("order:cancelled", ": not wanted"),
         ] {
-            let (said, liveness) = sentence(&lab, target).await;
+            let (text, liveness) = sentence(&lab, target).await;
             assert_eq!(liveness, "closed");
-            assert!(said.ends_with(expected), "{said}");
+            assert!(text.ends_with(expected), "{text}");
         }
-        let (said, _) = sentence(&lab, &chain.id().to_string()).await;
-        assert!(said.contains("in a newer run as instance "), "{said}");
+        let (text, _) = sentence(&lab, &chain.id().to_string()).await;
+        assert!(text.contains("in a newer run as instance "), "{text}");
         stop(engine).await;
     }
 }
 
 /// Writes to instances behind the engine's back: what to set in SQLite, and what in PostgreSQL.
-fn meddle(lab: &Lab, key: &str, sqlite: &str, postgres: &str) {
+fn tamper(lab: &Lab, key: &str, sqlite: &str, postgres: &str) {
     match lab.store.strip_prefix("sqlite:") {
         Some(path) => {
             let conn = abide::sqlite::rusqlite::Connection::open(path).unwrap();
@@ -284,7 +284,7 @@ fn meddle(lab: &Lab, key: &str, sqlite: &str, postgres: &str) {
     }
 }
 
-/// What programs see of how an instance stands: on the command line and over HTTP, alone and in lists. It is the same.
+/// State of an instance as programs see it: on the command line and over HTTP, alone and in lists. It is the same.
 async fn health(lab: &Lab, server: &Server, key: &str) -> Value {
     let of = |one: &Value| {
         json!({
@@ -307,17 +307,17 @@ async fn health(lab: &Lab, server: &Server, key: &str) -> Value {
     let word = shown["liveness"].as_str().unwrap();
     let (_, found) = server.get(&format!("/v1/instances?liveness={word}")).await;
     assert_eq!(listed(&found), shown, "GET of those that are so");
-    let (said, _) = sentence(lab, key).await;
+    let (text, _) = sentence(lab, key).await;
     assert!(
-        said.contains(shown["text"].as_str().unwrap_or_default()),
-        "{said}: {shown}"
+        text.contains(shown["text"].as_str().unwrap_or_default()),
+        "{text}: {shown}"
     );
     shown
 }
 
 on_every_store! {
     /// `show`, `GET` and lists said that an instance waited for a signal, of which the doctor knew that it was there.
-    async fn what_was_broken_by_hand_is_told_alike_everywhere(lab: Lab) {
+    async fn damage_done_by_hand_is_reported_alike_everywhere(lab: Lab) {
         // rules 11.3 and 13.1
         let abide = lab.abide().await;
         let engine = abide.engine().machine(Checkout).start().await.unwrap();
@@ -332,15 +332,15 @@ on_every_store! {
         assert_eq!(health(&lab, server, "missed_signal").await, json!({"liveness": "waiting_for_signal", "text": null, "code": null, "command_id": null}));
         assert_eq!(lab.run(&["doctor"]).await.code, 0);
 
-        meddle(&lab, "missed_signal", "awaits = json_replace(awaits, '$.names[0]', 'other')", "awaits = '{other}'");
+        tamper(&lab, "missed_signal", "awaits = json_replace(awaits, '$.names[0]', 'other')", "awaits = '{other}'");
         let paid = abide.signal("missed_signal", PAID, &Payment { amount: 5, note: None }).await.unwrap();
         abide.close().await;
-        meddle(&lab, "missed_signal", "awaits = json_replace(awaits, '$.names[0]', 'payment_confirmed')", "awaits = '{payment_confirmed}'");
+        tamper(&lab, "missed_signal", "awaits = json_replace(awaits, '$.names[0]', 'payment_confirmed')", "awaits = '{payment_confirmed}'");
         let never = "due_at = null, wake_at = 9223372036854775807";
-        meddle(&lab, "undeclared_signal", &format!("awaits = json_replace(awaits, '$.names[0]', 'other'), {never}"), "awaits = '{other}', due_at = null");
-        meddle(&lab, "waits_for_nothing", &format!("awaits = json_remove(awaits, '$.names'), {never}"), "awaits = '{}', due_at = null");
-        meddle(&lab, "never_due", &format!("status = 1, {never}"), "status = 1, due_at = null");
-        meddle(&lab, "not_held", "status = 3, wake_at = null, worker = null", "status = 3, worker = null");
+        tamper(&lab, "undeclared_signal", &format!("awaits = json_replace(awaits, '$.names[0]', 'other'), {never}"), "awaits = '{other}', due_at = null");
+        tamper(&lab, "waits_for_nothing", &format!("awaits = json_remove(awaits, '$.names'), {never}"), "awaits = '{}', due_at = null");
+        tamper(&lab, "never_due", &format!("status = 1, {never}"), "status = 1, due_at = null");
+        tamper(&lab, "not_held", "status = 3, wake_at = null, worker = null", "status = 3, worker = null");
 
         let found = lab.run(&["doctor", "--json"]).await;
         assert_eq!(found.code, 1, "{found:?}");
@@ -357,8 +357,8 @@ on_every_store! {
             assert_eq!(seen["command_id"], id, "{seen}");
             let like = |one: &&Value| (&one["code"], &one["problem"], &one["command_id"]) == (&seen["code"], &seen["text"], &seen["command_id"]);
             assert!(findings.iter().any(|one| like(&one)), "{seen}: {findings:?}");
-            let (said, _) = sentence(&lab, key).await;
-            assert!(said.starts_with(&format!("{key} needs repair: ")) && said.ends_with(&format!("run: abide repair {key}")), "{said}");
+            let (text, _) = sentence(&lab, key).await;
+            assert!(text.starts_with(&format!("{key} needs repair: ")) && text.ends_with(&format!("run: abide repair {key}")), "{text}");
         }
         let listed = lab.done(&["list", "--liveness", "repair_needed"]).await;
         assert_eq!(listed.matches("repair needed").count(), keys.len(), "{listed}");
@@ -373,7 +373,7 @@ on_every_store! {
         assert_eq!(lab.json(&["doctor"]).await["findings"], json!([]));
     }
 
-    async fn what_only_the_world_around_it_lacks_is_told_alike_everywhere(lab: Lab) {
+    async fn what_is_missing_around_an_instance_is_reported_alike_everywhere(lab: Lab) {
         // rule 13.1
         let abide = lab.abide().await;
         let engine = abide.engine().machine(Parent).start().await.unwrap();

@@ -5,7 +5,7 @@ use serde_json::json;
 use crate::lab::{Chain, Checkout, Lab, on_every_store, until_it_is};
 
 on_every_store! {
-    async fn a_start_prints_the_id_and_says_when_nobody_has_code_for_it(lab: Lab) {
+    async fn a_start_prints_the_id_and_says_when_no_worker_has_code_for_it(lab: Lab) {
         let ran = lab.run(&["start", "checkout", "--key", "order:42", "item=kettle", "amount=100", "code==007", "big=12345678901234567890123"]).await;
         assert_eq!(ran.code, 0, "{ran:?}");
         let id: i64 = ran.out.trim().parse().unwrap();
@@ -110,9 +110,9 @@ on_every_store! {
         assert_eq!(lab.done(&["repair", "order:1"]).await, "repair_not_needed\n");
         assert_eq!(lab.json(&["repair", "order:1"]).await, json!({"outcome": "repair_not_needed"}));
         for command in ["cancel", "restart", "repair", "show", "result", "watch", "export"] {
-            let nobody = lab.run(&[command, "order:404"]).await;
-            assert_eq!(nobody.code, 1, "{command}: {nobody:?}");
-            assert_eq!(nobody.err, "abide: no instance with the id or key \"order:404\"\ntry: abide list --key-prefix order\n", "{command}");
+            let missing = lab.run(&[command, "order:404"]).await;
+            assert_eq!(missing.code, 1, "{command}: {missing:?}");
+            assert_eq!(missing.err, "abide: no instance with the id or key \"order:404\"\ntry: abide list --key-prefix order\n", "{command}");
         }
     }
 

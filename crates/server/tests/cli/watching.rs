@@ -17,18 +17,18 @@ on_every_store! {
         let mut watch = lab.command(&["watch", "order:1"]);
         let mut child = watch.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
+        let (sender, mut receiver) = tokio::sync::mpsc::unbounded_channel();
         let reader = tokio::task::spawn_blocking(move || {
             let mut all = Vec::new();
             while let Some(Ok(line)) = lines.next() {
-                let _ = tell.send(line.clone());
+                let _ = sender.send(line.clone());
                 all.push(line);
             }
             (all, child.wait().unwrap().code())
         });
         // The signal is sent when it was seen to wait.
         loop {
-            let line = told.recv().await.unwrap();
+            let line = receiver.recv().await.unwrap();
             if line.contains("waits for signal payment_confirmed") {
                 break;
             }
@@ -43,7 +43,7 @@ on_every_store! {
         engine.shutdown().await;
     }
 
-    async fn the_end_is_told_by_the_exit_code_and_chains_are_followed(lab: Lab) {
+    async fn the_exit_code_shows_the_end_and_chains_are_followed(lab: Lab) {
         let abide = lab.abide().await;
         let engine = abide.engine().machine(Checkout).machine(Chain).machine(Steps).start().await.unwrap();
         let _ = abide.start(Checkout, json!({"fail": 1})).key("order:1").await.unwrap().result().await;
@@ -88,7 +88,7 @@ async fn a_server_that_is_started_again_is_waited_for() {
         command.args(arguments).args(["--store", &url]);
         command
     };
-    let started = run(&server.home(), &["start", "nobody", "--key", "k"]).output();
+    let started = run(&server.home(), &["start", "absent", "--key", "k"]).output();
     assert!(started.unwrap().status.success());
     let mut watch = run(&server.home(), &["watch", "k", "--json"]);
     let mut watch = watch
@@ -98,9 +98,9 @@ async fn a_server_that_is_started_again_is_waited_for() {
         .unwrap();
     let mut seen = BufReader::new(watch.stdout.take().unwrap()).lines();
     assert!(seen.next().unwrap().unwrap().contains("waiting_for_worker"));
-    let mut said = BufReader::new(watch.stderr.take().unwrap()).lines();
+    let mut warnings = BufReader::new(watch.stderr.take().unwrap()).lines();
     let home = server.stop();
-    assert!(said.next().unwrap().unwrap().starts_with("waiting: "));
+    assert!(warnings.next().unwrap().unwrap().starts_with("waiting: "));
     let mut again = crate::common::abide(home.path());
     let mut again = again.args(["serve", "--listen", &address, "--store", &store]);
     again = again.stdout(Stdio::null()).stderr(Stdio::null());

@@ -10,7 +10,7 @@ use crate::lab::{
     Checkout, FLOW, GO, Lab, Parent, after, before, on_every_store, until, until_it_is,
 };
 
-/// Whether a text is a moment with milliseconds and that offset.
+/// Returns true if a text is a moment with milliseconds and that offset.
 fn is_moment(text: &str, offset: &str) -> bool {
     let Some(moment) = text.strip_suffix(offset) else {
         return false;
@@ -69,7 +69,7 @@ on_every_store! {
         assert!(document.contains("\"due_at\":\"2999-07-01T00:00:00Z\"") && !document.contains("+05:30"), "{document}");
     }
 
-    async fn what_two_words_would_say_is_said_once(lab: Lab) {
+    async fn what_two_words_would_say_is_printed_once(lab: Lab) {
         lab.done(&["start", "checkout", "--key", "order:1", "--delay", "1h"]).await;
         let shown = lab.done(&["show", "order:1"]).await;
         assert!(shown.contains("  status      scheduled\n"), "{shown}");
@@ -167,7 +167,7 @@ on_every_store! {
         engine.shutdown().await;
     }
 
-    async fn attempts_that_are_one_entry_are_told_with_the_cause_and_the_computers_time(lab: Lab) {
+    async fn attempts_that_are_one_entry_are_shown_with_the_cause_and_the_computers_time(lab: Lab) {
         let abide = lab.abide().await;
         let refuse = |_| async { Err::<u32, _>(NO_ANSWER.into()) };
         let engine = abide.engine().job(FAILING, refuse).start().await.unwrap();

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-/// How long anything here may take before the test fails.
+/// Longest time that anything here may take before the test fails.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The binary, with nothing of the environment that it could go by.
@@ -66,7 +66,7 @@ pub fn insert_request(store: &str, request: &str) {
     }
 }
 
-/// How to start a server.
+/// Configuration of a server to start.
 pub struct Setup {
     over: Over,
     home: Option<TempDir>,
@@ -75,7 +75,7 @@ pub struct Setup {
     config: Option<String>,
 }
 
-/// A server over a SQLite file, unless something else is said.
+/// A server over a SQLite file, unless configured otherwise.
 pub fn server() -> Setup {
     Setup {
         over: Over::Sqlite,
@@ -145,16 +145,16 @@ impl Setup {
             .stderr(log);
         let mut child = command.spawn().unwrap();
         let stdout = child.stdout.take().unwrap();
-        let (tell, told) = std::sync::mpsc::channel();
+        let (sender, receiver) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
             let mut lines = BufReader::new(stdout);
             let mut line = String::new();
             let _ = lines.read_line(&mut line);
-            let _ = tell.send(line);
+            let _ = sender.send(line);
             // Read to the end, or the server would be stopped by a full pipe.
             let _ = lines.read_to_end(&mut Vec::new());
         });
-        let line = told.recv_timeout(PATIENCE).unwrap_or_default();
+        let line = receiver.recv_timeout(PATIENCE).unwrap_or_default();
         let url = line
             .split([' ', ','])
             .find(|word| word.starts_with("http://") || word.starts_with("https://"))
@@ -204,17 +204,17 @@ impl Server {
         self.home.as_ref().unwrap().path().to_owned()
     }
 
-    /// Asks with GET; the status and the JSON of the answer.
+    /// Sends a GET request; the status and the JSON of the answer.
     pub async fn get(&self, path: &str) -> (u16, serde_json::Value) {
         answer(self.http.get(self.at(path))).await
     }
 
-    /// Asks with POST and a JSON body.
+    /// Sends a POST request with a JSON body.
     pub async fn post(&self, path: &str, body: &serde_json::Value) -> (u16, serde_json::Value) {
         answer(self.http.post(self.at(path)).json(body)).await
     }
 
-    /// Asks with PUT and a JSON body.
+    /// Sends a PUT request with a JSON body.
     pub async fn put(&self, path: &str, body: &serde_json::Value) -> (u16, serde_json::Value) {
         answer(self.http.put(self.at(path)).json(body)).await
     }
@@ -235,7 +235,7 @@ impl Server {
         String::from_utf8(made.stdout).unwrap().trim().to_owned()
     }
 
-    /// What it has logged.
+    /// The text of its log.
     pub fn log(&self) -> String {
         std::fs::read_to_string(self.home().join("log")).unwrap_or_default()
     }
@@ -254,7 +254,7 @@ impl Server {
         assert!(sent.success());
     }
 
-    /// Whether it has ended, and how.
+    /// The exit status; `None` while it runs.
     pub fn ended(&mut self) -> Option<std::process::ExitStatus> {
         self.child.try_wait().unwrap()
     }
@@ -304,7 +304,7 @@ impl Drop for Server {
     }
 }
 
-/// The status and the JSON of an answer; text that is no JSON comes as a JSON string.
+/// The status and the JSON of an answer; text that is not JSON comes as a JSON string.
 pub async fn answer(request: reqwest::RequestBuilder) -> (u16, serde_json::Value) {
     let response = request.timeout(PATIENCE).send().await.unwrap();
     let status = response.status().as_u16();

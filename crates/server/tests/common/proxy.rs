@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
 
-/// What becomes of an answer.
+/// Fate of an answer.
 #[derive(Clone, Copy, Debug)]
 pub enum Fault {
     /// That status comes instead, with that body.
@@ -21,7 +21,7 @@ pub enum Fault {
 /// A proxy before a server.
 pub struct Proxy {
     pub url: String,
-    /// How many requests of the kind were passed on.
+    /// Number of requests of the kind that were passed on.
     pub seen: Arc<AtomicUsize>,
 }
 

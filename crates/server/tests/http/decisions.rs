@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::common::Server;
 use crate::on_both;
 
-/// A machine that takes `paid(amount: int, note: string?)` and nothing else; whoever starts it waits for a worker.
+/// A machine that takes `paid(amount: int, note: string?)` and nothing else; an instance of it waits for a worker.
 async fn declare(server: &Server) {
     let contract = json!({"signals": [{"name": "paid", "parameters": [
         {"name": "amount", "type": "int"},
@@ -50,7 +50,7 @@ fn is_problem(body: &Value, status: u16, outcome: &str, reason: &str) {
 on_both! {
     async fn line_1_nothing_is_there(server) {
         // rule 7.3
-        for target in ["nobody", "987654"] {
+        for target in ["absent", "987654"] {
             let (status, body) = server.post(&format!("/v1/instances/{target}/signals/paid"), &json!({"payload": 1})).await;
             assert_eq!((status, body["outcome"].as_str()), (404, Some("no_target")), "{body}");
             assert!(body.get("command_id").is_none(), "{body}");
@@ -210,9 +210,9 @@ async fn line_9_an_inbox_and_a_payload_have_limits(setup: crate::common::Setup) 
     let (status, body) = server
         .post(path, &json!({"payload": "x".repeat(200)}))
         .await;
-    let told = json!([body["limit"], body["most"], body["met"]]);
+    let limit = json!([body["limit"], body["most"], body["met"]]);
     assert_eq!(
-        (status, told),
+        (status, limit),
         (413, json!(["payload_bytes", 100, 204])),
         "{body}"
     );
@@ -224,9 +224,9 @@ async fn line_9_an_inbox_and_a_payload_have_limits(setup: crate::common::Setup) 
         assert_eq!(server.post(path, &json!({})).await.0, 202);
     }
     let (status, body) = server.post(path, &json!({})).await;
-    let told = json!([body["limit"], body["most"], body["met"]]);
+    let limit = json!([body["limit"], body["most"], body["met"]]);
     assert_eq!(
-        (status, told),
+        (status, limit),
         (409, json!(["inbox_pending", 2, 3])),
         "{body}"
     );

@@ -42,7 +42,7 @@ on_both! {
         assert_eq!(server.get("/v1/events").await.1["items"].as_array().unwrap().len(), 2);
     }
 
-    async fn what_is_no_event_is_refused(server) {
+    async fn a_body_that_is_not_an_event_is_refused(server) {
         for odd in [json!({}), json!({"type": ""}), json!({"type": "a", "event_id": ""}), json!({"type": "a", "data": 1}), json!({"type": 7})] {
             let (status, body) = server.post("/v1/events", &odd).await;
             assert_eq!(status, 422, "{odd}: {body}");

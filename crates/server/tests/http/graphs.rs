@@ -21,7 +21,7 @@ on_both! {
         assert_eq!(server.get("/v1/graphs/three").await.0, 404);
     }
 
-    async fn all_that_is_wrong_is_told_at_once(server) {
+    async fn all_problems_are_reported_at_once(server) {
         // rule 15.2
         let wrong = json!({"steps": [
             {"name": "a", "tsak": "fetch"},
@@ -38,15 +38,15 @@ on_both! {
         let (status, body) = server.put("/v1/graphs/bad", &wrong).await;
         assert_eq!(status, 422, "{body}");
         let problems = body["problems"].as_array().unwrap();
-        let told = |step: &str, part: &str| {
+        let reported = |step: &str, part: &str| {
             problems.iter().any(|one| one["step"] == step && one["message"].as_str().unwrap().contains(part))
         };
-        assert!(told("a", "unknown field `tsak`"), "{body}");
-        assert!(told("b", "nowhere") && told("b", "two steps"), "{body}");
-        assert!(told("c", "no graph \"unknown\""), "{body}");
-        assert!(told("d", "step of itself"), "{body}");
-        assert!(told("e", "like"), "{body}");
-        assert!(told("f", "circle") && told("g", "circle"), "{body}");
+        assert!(reported("a", "unknown field `tsak`"), "{body}");
+        assert!(reported("b", "nowhere") && reported("b", "two steps"), "{body}");
+        assert!(reported("c", "no graph \"unknown\""), "{body}");
+        assert!(reported("d", "step of itself"), "{body}");
+        assert!(reported("e", "like"), "{body}");
+        assert!(reported("f", "circle") && reported("g", "circle"), "{body}");
         assert!(!problems.iter().any(|one| one["step"] == "h"), "h comes after a step that is there: {body}");
         assert!(problems.iter().any(|one| one["message"].as_str().unwrap().contains("step 10")), "{body}");
         assert_eq!(server.get("/v1/graphs/bad").await.0, 404, "nothing is kept");

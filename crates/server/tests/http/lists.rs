@@ -46,7 +46,7 @@ on_both! {
             assert_eq!((items.len(), ids(&items).len()), (250, 250));
             assert!(items.windows(2).all(|pair| pair[0]["id"].as_i64() > pair[1]["id"].as_i64()), "newest first");
         }
-        assert_eq!(server.get("/v1/instances").await.1["items"].as_array().unwrap().len(), 100, "unless asked otherwise");
+        assert_eq!(server.get("/v1/instances").await.1["items"].as_array().unwrap().len(), 100, "unless the request sets another limit");
         assert_eq!(all(server, "/v1/instances?machine=even", 100).await.len(), 125);
         assert_eq!(all(server, "/v1/instances?queue=q3&machine=odd", 100).await.len(), 25);
         assert_eq!(all(server, "/v1/instances?key_prefix=k:1", 100).await.len(), 100);
@@ -89,7 +89,7 @@ on_both! {
         }
     }
 
-    async fn a_page_that_is_none_is_refused(server) {
+    async fn an_invalid_page_is_refused(server) {
         for list in ["/v1/instances", "/v1/signals", "/v1/events", "/v1/waits", "/v1/machines", "/v1/graphs"] {
             for (query, expected) in [
                 ("limit=0", "1 at least"),
@@ -114,7 +114,7 @@ on_both! {
             let (status, body) = server.get(&format!("/v1/instances?{query}")).await;
             assert!((400..=422).contains(&status), "{query}: {status} {body}");
         }
-        let (status, _) = server.get("/v1/instances?parent=nobody").await;
+        let (status, _) = server.get("/v1/instances?parent=absent").await;
         assert_eq!(status, 404);
         // A cursor of another list.
         for n in 0..3 {

@@ -1,4 +1,4 @@
-//! Looking at one instance: what it waits for, whether it is well, and what it came to.
+//! Reading one instance: its wait, its health, and its result.
 
 use abide::{Abide, Event, Flow, Limits, Workflow, eq, hours};
 use serde_json::{Value, json};
@@ -25,8 +25,8 @@ on_both! {
         let (_, list) = server.get("/v1/instances?machine=many").await;
         for seen in [&one, &list["items"][0]] {
             let events = seen["wait"]["events"].as_array().unwrap();
-            let asked: Vec<&Value> = events.iter().map(|event| &event["conditions"][0]["right"]).collect();
-            assert_eq!(asked, (0..250).map(Value::from).collect::<Vec<_>>().iter().collect::<Vec<_>>());
+            let values: Vec<&Value> = events.iter().map(|event| &event["conditions"][0]["right"]).collect();
+            assert_eq!(values, (0..250).map(Value::from).collect::<Vec<_>>().iter().collect::<Vec<_>>());
         }
         engine.shutdown().await;
     }
@@ -56,7 +56,7 @@ on_both! {
         assert_eq!((&open["wait_id"], &open["deadline"]), (&wait["id"], &wait["deadline"]));
         assert!(open.get("conditions").is_none());
         assert_eq!(server.get("/v1/waits?instance=c:1").await.1["items"].as_array().unwrap().len(), 2);
-        assert_eq!(server.get("/v1/waits?instance=nobody").await.0, 404);
+        assert_eq!(server.get("/v1/waits?instance=absent").await.0, 404);
         assert_eq!(server.get("/v1/waits?kind=event").await.1["items"], json!([]));
         assert_eq!(server.get("/v1/waits?kind=timer").await.0, 400);
         engine.shutdown().await;
@@ -84,7 +84,7 @@ on_both! {
         server.post("/v1/instances/c:2/signals/order", &json!({"payload": 1})).await;
         let (status, body) = server.get("/v1/instances/c:2/result?wait_ms=20000").await;
         assert_eq!((status, &body["status"], &body["last_error"]), (200, &json!("failed"), &json!("there is a bomb in it")), "{body}");
-        assert_eq!(server.get("/v1/instances/nobody/result").await.0, 404);
+        assert_eq!(server.get("/v1/instances/absent/result").await.0, 404);
         let (status, body) = server.get("/v1/instances/c:2/result?wait_ms=60001").await;
         assert_eq!((status, &body["limit"], &body["most"]), (400, &json!("wait_ms"), &json!(60_000)), "{body}");
         engine.shutdown().await;
@@ -134,7 +134,7 @@ on_both! {
         let (abide, engine) = engine(server).await;
         server.post("/v1/instances", &json!({"machine": "cart", "key": "c:1", "state": []})).await;
         standing(server, "c:1", "awaiting_signal").await;
-        server.post("/v1/instances", &json!({"machine": "nobodys", "queue": "slow"})).await;
+        server.post("/v1/instances", &json!({"machine": "unserved", "queue": "slow"})).await;
         let (_, stats) = server.get("/v1/stats").await;
         assert_eq!((&stats["statuses"], &stats["waits"]), (&json!({"awaiting_signal": 1, "runnable": 1}), &json!({"signal": 1})), "{stats}");
         assert_eq!(stats["queues"], 2, "{stats}");

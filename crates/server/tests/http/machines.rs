@@ -29,7 +29,7 @@ on_both! {
         assert_eq!(server.post("/v1/instances/r/signals/set", &json!({"arguments": [1.5]})).await.0, 422);
         assert_eq!(server.post("/v1/instances/r/signals/go", &json!({"payload": {"any": "thing"}})).await.0, 202);
 
-        // Again is allowed, for later starts; who has begun keeps what it began with.
+        // Again is allowed, for later starts; a run that has begun keeps what it began with.
         assert_eq!(server.put("/v1/machines/robot/2", &json!({})).await.0, 200);
         server.post("/v1/instances", &json!({"machine": "robot", "key": "s"})).await;
         assert_eq!(server.get("/v1/instances/s").await.1["queue"], "default");
@@ -39,7 +39,7 @@ on_both! {
         assert!(all["items"].as_array().unwrap().iter().any(|one| one["name"] == "robot" && one["version"] == 2), "{all}");
     }
 
-    async fn what_cannot_be_declared_is_told_with_all_its_problems(server) {
+    async fn a_bad_declaration_is_refused_with_all_its_problems(server) {
         let wrong = json!({"signals": [
             {"name": "a", "parameters": [{"name": "x", "type": "integer"}, {"name": "x"}]},
             {"name": "a"},

@@ -1,10 +1,10 @@
-//! Mistakes in bodies, queries and paths: each is told by its place, what is there, and what is expected, in the words of JSON.
+//! Mistakes in bodies, queries and paths: each answer has the path, the value, and what is expected, in JSON terms.
 
 use serde_json::{Value, json};
 
 use crate::common::{Server, answer, server};
 
-/// Words that are a program's and not those of who writes JSON.
+/// Words of a Rust program, which a writer of JSON does not know.
 const OURS: [&str; 15] = [
     "struct",
     "variant",
@@ -23,21 +23,21 @@ const OURS: [&str; 15] = [
     "newtype",
 ];
 
-/// What is said to a body.
-async fn told(server: &Server, method: &str, path: &str, body: &Value) -> String {
+/// The detail of the refusal of a body.
+async fn refusal(server: &Server, method: &str, path: &str, body: &Value) -> String {
     let method = reqwest::Method::from_bytes(method.as_bytes()).unwrap();
     let (status, answer) = answer(server.http.request(method, server.at(path)).json(body)).await;
     assert_eq!(status, 422, "{path} {body}: {answer}");
     answer["detail"].as_str().unwrap().to_owned()
 }
 
-fn is_plain(told: &str) {
-    let ours = OURS.iter().find(|word| told.contains(**word));
-    assert_eq!(ours, None, "{told}");
+fn is_plain(detail: &str) {
+    let ours = OURS.iter().find(|word| detail.contains(**word));
+    assert_eq!(ours, None, "{detail}");
 }
 
 #[tokio::test]
-async fn a_mistake_in_a_body_is_told_by_its_place() {
+async fn a_mistake_in_a_body_is_reported_by_its_path() {
     let server = server().start();
     server
         .post("/v1/instances", &json!({"machine": "m", "key": "k"}))
@@ -469,14 +469,14 @@ async fn a_mistake_in_a_body_is_told_by_its_place() {
     ];
     let mut wrong = Vec::new();
     for (method, path, body, expected) in calls {
-        let told = told(&server, method, path, &body).await;
-        if !told.contains(expected) {
-            wrong.push(format!("{path} {body}: {told:?} is not {expected:?}"));
+        let detail = refusal(&server, method, path, &body).await;
+        if !detail.contains(expected) {
+            wrong.push(format!("{path} {body}: {detail:?} is not {expected:?}"));
         }
-        is_plain(&told);
+        is_plain(&detail);
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
-    let long = told(
+    let long = refusal(
         &server,
         "POST",
         start,
@@ -487,7 +487,7 @@ async fn a_mistake_in_a_body_is_told_by_its_place() {
 }
 
 #[tokio::test]
-async fn a_field_that_is_given_twice_is_told_and_a_body_that_is_no_json_is_told_so() {
+async fn a_field_that_is_given_twice_and_a_body_that_is_not_json_are_reported() {
     let server = server().start();
     let post = |body: &'static str| {
         answer(
@@ -507,12 +507,12 @@ async fn a_field_that_is_given_twice_is_told_and_a_body_that_is_no_json_is_told_
     assert_eq!(status, 400);
     assert!(
         broken["detail"].as_str().unwrap().contains("line 2"),
-        "who wrote that may look there: {broken}"
+        "the line helps its writer: {broken}"
     );
 }
 
 #[tokio::test]
-async fn a_mistake_in_an_entry_of_a_batch_is_told_by_its_place_in_the_entry() {
+async fn a_mistake_in_an_entry_of_a_batch_is_reported_by_its_path_in_the_entry() {
     let server = server().start();
     let batch = json!({"instances": [{"machine": 5}, 7, {"machine": "m", "key": "12"}, {}]});
     let (_, answer) = server.post("/v1/instances/batch", &batch).await;
@@ -548,7 +548,7 @@ async fn a_mistake_in_an_entry_of_a_batch_is_told_by_its_place_in_the_entry() {
 }
 
 #[tokio::test]
-async fn a_mistake_in_a_query_or_a_path_is_told_by_its_name() {
+async fn a_mistake_in_a_query_or_a_path_is_reported_by_its_name() {
     let server = server().start();
     for (path, expected) in [
         (
@@ -585,18 +585,18 @@ async fn a_mistake_in_a_query_or_a_path_is_told_by_its_name() {
         ),
     ] {
         let (status, answer) = server.get(path).await;
-        let told = answer["detail"].as_str().unwrap();
-        assert_eq!(status, 400, "{path}: {told}");
+        let detail = answer["detail"].as_str().unwrap();
+        assert_eq!(status, 400, "{path}: {detail}");
         assert!(
-            told.contains(expected),
-            "{path}: {told:?} is not {expected:?}"
+            detail.contains(expected),
+            "{path}: {detail:?} is not {expected:?}"
         );
-        is_plain(told);
+        is_plain(detail);
     }
     let (status, answer) = server.put("/v1/machines/m/one", &json!({})).await;
-    let told = answer["detail"].as_str().unwrap();
+    let detail = answer["detail"].as_str().unwrap();
     assert_eq!(
-        (status, told),
+        (status, detail),
         (
             400,
             "invalid path: \"one\" is not a whole number, or is too large"

@@ -77,7 +77,7 @@ on_both! {
         // rule 16.3
         let huge = "x".repeat((1 << 20) + 1);
         // Which limit it is, what it allows and what was met, as fields and in the text.
-        let says = |body: &Value, text: &str, limit: &str, most: usize| {
+        let names_limit = |body: &Value, text: &str, limit: &str, most: usize| {
             let met = huge.len() + 2;
             assert_eq!(json!([body["limit"], body["most"], body["met"]]), json!([limit, most, met]), "{body}");
             let text = body[text].as_str().unwrap();
@@ -85,18 +85,18 @@ on_both! {
         };
         let (status, body) = server.post("/v1/instances", &json!({"machine": "m", "state": huge})).await;
         assert_eq!((status, &body["reason"]), (413, &json!("limit_exceeded")), "{body}");
-        says(&body, "detail", "state_bytes", 1 << 20);
+        names_limit(&body, "detail", "state_bytes", 1 << 20);
         let (status, body) = server.post("/v1/events", &json!({"type": "t", "payload": huge})).await;
         assert_eq!(status, 413, "{body}");
-        says(&body, "detail", "payload_bytes", 1 << 20);
+        names_limit(&body, "detail", "payload_bytes", 1 << 20);
         let (_, body) = server.post("/v1/instances/batch", &json!({"instances": [{"machine": "m", "state": huge}, {"machine": "m"}]})).await;
         assert_eq!((&body["results"][0]["reason"], body["results"][1]["id"].is_i64()), (&json!("limit_exceeded"), true), "{body}");
-        says(&body["results"][0], "error", "state_bytes", 1 << 20);
+        names_limit(&body["results"][0], "error", "state_bytes", 1 << 20);
         assert_eq!(body["results"][1]["limit"], Value::Null);
         let (_, body) = server.post("/v1/events/batch", &json!({"events": [{"type": "t", "payload": huge}, {"type": "t", "payload": 1}, {}]})).await;
         let reasons: Vec<&Value> = body["results"].as_array().unwrap().iter().map(|one| &one["reason"]).collect();
         assert_eq!(json!(reasons), json!(["limit_exceeded", null, "unprocessable"]), "{body}");
-        says(&body["results"][0], "error", "payload_bytes", 1 << 20);
+        names_limit(&body["results"][0], "error", "payload_bytes", 1 << 20);
         assert_eq!(body["results"][1]["limit"], Value::Null);
         for (path, limit, met, most) in [("/v1/instances?limit=1001", "limit", 1001, 1000), ("/v1/instances/1/result?wait_ms=60001", "wait_ms", 60_001, 60_000)] {
             let (status, body) = server.get(path).await;
@@ -104,7 +104,7 @@ on_both! {
         }
     }
 
-    async fn what_is_no_json_is_told_so(server) {
+    async fn a_body_that_is_not_json_is_refused_as_such(server) {
         server.post("/v1/instances", &json!({"machine": "m", "key": "k"})).await;
         let calls = [
             ("POST", "/v1/instances"), ("POST", "/v1/instances/batch"), ("POST", "/v1/instances/k/signals/a"),

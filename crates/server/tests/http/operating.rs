@@ -18,7 +18,7 @@ on_both! {
 
         let (status, body) = server.post("/v1/instances/o:1/cancel", &json!({})).await;
         assert_eq!((status, &body["outcome"], &body["reason"]), (409, &json!("rejected_not_active"), &json!("run_not_active")), "{body}");
-        assert_eq!(server.post("/v1/instances/nobody/cancel", &json!({})).await.0, 404);
+        assert_eq!(server.post("/v1/instances/absent/cancel", &json!({})).await.0, 404);
         assert_eq!(server.post("/v1/instances/o:1/cancel", &json!({"children": "eat"})).await.0, 422);
         assert_eq!(server.post("/v1/instances/o:1/cancel", &json!({"why": "x"})).await.0, 422);
     }
@@ -50,6 +50,6 @@ on_both! {
         server.post("/v1/instances", &json!({"machine": "shop", "key": "r", "reserve": true})).await;
         let (status, body) = server.post("/v1/instances/r/repair", &json!({})).await;
         assert_eq!((status, &body["outcome"]), (409, &json!("rejected_not_started")), "{body}");
-        assert_eq!(server.post("/v1/instances/nobody/repair", &json!({})).await.0, 404);
+        assert_eq!(server.post("/v1/instances/absent/repair", &json!({})).await.0, 404);
     }
 }

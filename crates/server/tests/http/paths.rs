@@ -32,7 +32,7 @@ async fn head_is_answered_as_get_without_the_body() {
 }
 
 #[tokio::test]
-async fn a_wrong_method_is_told_which_are_right() {
+async fn a_wrong_method_is_answered_with_those_allowed() {
     let server = server().start();
     for (method, path, allowed) in [
         ("DELETE", "/v1/instances", vec!["GET", "HEAD", "POST"]),
@@ -42,10 +42,10 @@ async fn a_wrong_method_is_told_which_are_right() {
         ("POST", "/healthz", vec!["GET", "HEAD"]),
         ("GET", "/rpc/v1", vec!["POST"]),
     ] {
-        let asked = method.parse::<reqwest::Method>().unwrap();
+        let parsed = method.parse::<reqwest::Method>().unwrap();
         let response = server
             .http
-            .request(asked, server.at(path))
+            .request(parsed, server.at(path))
             .send()
             .await
             .unwrap();
@@ -59,9 +59,9 @@ async fn a_wrong_method_is_told_which_are_right() {
             "application/problem+json"
         );
         let allow = allow.unwrap_or_default();
-        let mut told: Vec<&str> = allow.split(',').map(str::trim).collect();
-        told.sort_unstable();
-        assert_eq!(told, allowed, "{method} {path}");
+        let mut methods: Vec<&str> = allow.split(',').map(str::trim).collect();
+        methods.sort_unstable();
+        assert_eq!(methods, allowed, "{method} {path}");
         let problem: Value = response.json().await.unwrap();
         assert_eq!(
             (&problem["type"], &problem["status"]),
@@ -75,19 +75,19 @@ async fn a_wrong_method_is_told_which_are_right() {
 }
 
 #[tokio::test]
-async fn a_slash_too_many_is_told() {
+async fn a_trailing_slash_is_named_in_the_answer() {
     let server = server().start();
     for path in ["/v1/instances/", "/v1/instances/k/history/", "/healthz/"] {
         let (status, problem) = server.get(path).await;
-        let told = problem["detail"].as_str().unwrap();
+        let detail = problem["detail"].as_str().unwrap();
         assert_eq!(
             (status, &problem["type"]),
             (404, &json!("/problems/not_found")),
             "{problem}"
         );
         assert!(
-            told.contains(&format!("leave the slash at the end of {path} out")),
-            "{told}"
+            detail.contains(&format!("leave the slash at the end of {path} out")),
+            "{detail}"
         );
     }
     let (status, problem) = server.post("/v1/events/", &json!({"type": "t"})).await;

@@ -1,4 +1,4 @@
-//! What woke an instance, and which operation and step of a graph took what, on every route that shows it.
+//! The cause that woke an instance, and the operation and graph step that took a message, on every route that shows them.
 
 use serde_json::{Value, json};
 
@@ -35,7 +35,7 @@ on_both! {
         engine.shutdown().await;
     }
 
-    async fn the_operation_and_the_step_of_a_graph_that_took_a_signal_are_told(server) {
+    async fn the_operation_and_the_step_of_a_graph_that_took_a_signal_are_shown(server) {
         // rules 7.6, 13.1 and 15.4
         let graph = json!({"steps": [
             {"name": "size", "wait_for_signal": {"signal": "go"}},
@@ -46,8 +46,8 @@ on_both! {
         standing(server, "g:1", "awaiting_signal").await;
         let (_, seen) = server.get("/v1/instances/g:1").await;
         let waits = seen["wait"]["waits"].as_array().unwrap();
-        let told: Vec<(&Value, &Value)> = waits.iter().map(|one| (&one["operation"], &one["name"])).collect();
-        assert_eq!(told, [(&json!(1), &json!("go")), (&json!(2), &json!("go"))], "{seen}");
+        let listed: Vec<(&Value, &Value)> = waits.iter().map(|one| (&one["operation"], &one["name"])).collect();
+        assert_eq!(listed, [(&json!(1), &json!("go")), (&json!(2), &json!("go"))], "{seen}");
         let (_, open) = server.get("/v1/waits?instance=g:1").await;
         let open: Vec<&Value> = open["items"].as_array().unwrap().iter().map(|one| &one["operation"]).collect();
         assert_eq!(open, [&json!(1), &json!(2)]);
@@ -59,15 +59,15 @@ on_both! {
         assert_eq!(result["result"], json!({"size": 1, "color": 2}), "{result}");
         let expected = [(1, 1, "size"), (2, 2, "color")].map(|(number, operation, step)| json!([number, operation, step]));
         let (_, records) = server.get("/v1/instances/g:1/signals").await;
-        let mut told: Vec<Value> = records["items"].as_array().unwrap().iter()
+        let mut listed: Vec<Value> = records["items"].as_array().unwrap().iter()
             .map(|one| json!([one["command_sequence"], one["operation"], one["graph_step"]])).collect();
-        told.reverse();
-        assert_eq!(told, expected, "{records}");
+        listed.reverse();
+        assert_eq!(listed, expected, "{records}");
         let (_, history) = server.get("/v1/instances/g:1/history?limit=100").await;
         let events = history["items"].as_array().unwrap();
         let applied = events.iter().filter(|one| one["kind"] == "signal_applied").map(|one| &one["data"]);
-        let told: Vec<Value> = applied.map(|one| json!([one["command_sequence"], one["operation"], one["graph_step"]])).collect();
-        assert_eq!(told, expected, "{history}");
+        let listed: Vec<Value> = applied.map(|one| json!([one["command_sequence"], one["operation"], one["graph_step"]])).collect();
+        assert_eq!(listed, expected, "{history}");
         let opened = events.iter().filter(|one| one["kind"] == "operation_opened").map(|one| &one["data"]["graph_step"]);
         assert_eq!(opened.collect::<Vec<_>>(), ["size", "color"], "{history}");
         until("nothing waits", || async { server.get("/v1/waits?instance=g:1").await.1["items"] == json!([]) }).await;

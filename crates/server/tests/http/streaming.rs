@@ -59,7 +59,7 @@ async fn read(
     };
     tokio::time::timeout(PATIENCE, reading)
         .await
-        .expect("the stream says too little");
+        .expect("the stream sends too little");
     events
 }
 
@@ -78,12 +78,12 @@ on_both! {
         let (events, _) = tokio::join!(following, signal);
         let (_, history) = server.get("/v1/instances/c:1/history").await;
         let history = history["items"].as_array().unwrap();
-        let (end, story) = events.split_last().unwrap();
-        assert_eq!(story.iter().map(|one| one.data.clone()).collect::<Vec<_>>(), *history, "as the history tells it");
-        assert!(story.iter().all(|one| one.event == one.data["kind"] && one.id.parse::<u64>().ok() == one.data["seq"].as_u64()), "{story:?}");
+        let (end, seen) = events.split_last().unwrap();
+        assert_eq!(seen.iter().map(|one| one.data.clone()).collect::<Vec<_>>(), *history, "as in the history");
+        assert!(seen.iter().all(|one| one.event == one.data["kind"] && one.id.parse::<u64>().ok() == one.data["seq"].as_u64()), "{seen:?}");
         assert_eq!((&end.data["id"], &end.data["status"]), (&started["id"], &json!("done")));
 
-        // Whoever comes back goes on after what it has: nothing is lost, nothing comes twice.
+        // A client that reconnects continues after the last event it has: nothing is lost, nothing comes twice.
         let mut again: Vec<Sent> = Vec::new();
         while !ended(&again) {
             let last = again.last().map(|last| last.id.clone());
@@ -91,7 +91,7 @@ on_both! {
             again.push(more[0].clone());
         }
         assert_eq!(again, events);
-        let seq = story[1].id.clone();
+        let seq = seen[1].id.clone();
         let rest = read(server, &format!("/v1/stream?instance=c:1&last_event_id={seq}"), None, ended).await;
         assert_eq!(rest, events[2..]);
         let some = read(server, "/v1/stream?instance=c:1&types=signal_received,done", None, ended).await;
@@ -99,10 +99,10 @@ on_both! {
         engine.shutdown().await;
     }
 
-    async fn what_changes_on_the_server_is_told_to_all(server) {
+    async fn changes_on_the_server_are_streamed_to_all_clients(server) {
         let watching = read(server, "/v1/stream?types=ready", None, |events| events.iter().filter(|one| one.event == "ready").count() >= 2);
         let starting = async {
-            // It listens when its first bytes could come: so start until both are told.
+            // It listens when its first bytes could come: so start until both have come.
             for n in 0..600 {
                 server.post("/v1/instances", &json!({"machine": "m", "queue": format!("q{}", n % 2)})).await;
                 tokio::time::sleep(std::time::Duration::from_millis(50)).await;
@@ -110,11 +110,11 @@ on_both! {
         };
         let events = tokio::select! {
             events = watching => events,
-            () = starting => panic!("nothing was told"),
+            () = starting => panic!("nothing came"),
         };
         assert!(events.iter().all(|one| one.event == "ready" && one.data["queue"].is_string()), "{events:?}");
 
-        // What was told after an event is told again to who comes back with its id.
+        // A client that reconnects with the id of an event is sent again what came after it.
         let first = events[0].clone();
         let again = read(server, "/v1/stream?types=ready", Some(&first.id), |again| !again.is_empty()).await;
         assert_eq!(again[0], events[1]);
@@ -126,23 +126,23 @@ on_both! {
     }
 
     async fn what_cannot_be_streamed_is_refused(server) {
-        for (query, expected) in [("instance=nobody", 404), ("types=", 400), ("types=A", 400), ("kind=x", 400)] {
+        for (query, expected) in [("instance=absent", 404), ("types=", 400), ("types=A", 400), ("kind=x", 400)] {
             let (status, body) = server.get(&format!("/v1/stream?{query}")).await;
             assert_eq!(status, expected, "{query}: {body}");
         }
         server.post("/v1/instances", &json!({"machine": "m", "key": "k"})).await;
         assert_eq!(server.get("/v1/stream?instance=k&last_event_id=x").await.0, 400);
-        // A kind that does not exist would never come: what exists is told.
+        // A type that does not exist would never come: the answer lists those that exist.
         for (query, unknown, known) in [
-            ("types=redy,ended", "\"redy\"", "ready, ended, answered, cancelled, mailed, due, reset"),
+            ("types=redy,ended", "\"redy\"", "ready, ended, answered, cancelled, received, due, reset"),
             ("types=step_completed", "\"step_completed\"", "ready, ended,"),
             ("instance=k&types=signal_recieved", "\"signal_recieved\"", "signal_received, event_matched,"),
             ("instance=k&types=ready", "\"ready\"", "failed, end,"),
         ] {
             let (status, body) = server.get(&format!("/v1/stream?{query}")).await;
-            let told = body["detail"].as_str().unwrap();
-            assert_eq!(status, 400, "{query}: {told}");
-            assert!(told.contains(unknown) && told.contains(known), "{query}: {told}");
+            let detail = body["detail"].as_str().unwrap();
+            assert_eq!(status, 400, "{query}: {detail}");
+            assert!(detail.contains(unknown) && detail.contains(known), "{query}: {detail}");
         }
     }
 }

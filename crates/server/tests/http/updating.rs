@@ -63,13 +63,13 @@ on_both! {
         engine.shutdown().await;
     }
 
-    async fn what_is_no_update_is_not_found(server) {
+    async fn an_unknown_update_is_not_found(server) {
         server.post("/v1/instances", &json!({"machine": "free", "key": "f"})).await;
         let (_, signal) = server.post("/v1/instances/f/signals/go", &json!({})).await;
         assert_eq!(server.get(&format!("/v1/updates/{}", signal["command_id"])).await.0, 404);
         assert_eq!(server.get("/v1/updates/987654321").await.0, 404);
         assert_eq!(server.get("/v1/updates/x").await.0, 400);
-        let (status, body) = server.post("/v1/instances/nobody/updates/add", &json!({})).await;
+        let (status, body) = server.post("/v1/instances/absent/updates/add", &json!({})).await;
         assert_eq!((status, &body["outcome"]), (404, &json!("no_target")), "{body}");
         for odd in [json!({"payload": 1}), json!({"wait_for": "ever"}), json!({"arguments": 3})] {
             assert_eq!(server.post("/v1/instances/f/updates/add", &odd).await.0, 422, "{odd}");

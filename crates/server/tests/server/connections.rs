@@ -13,11 +13,11 @@ async fn a_connection_serves_one_request_after_another() {
     let mut raw = Raw::to(&server).await;
     for _ in 0..3 {
         raw.send(LOOK).await;
-        let said = raw.answer().await;
-        assert_eq!(said.status, Some(200), "{said:?}");
+        let response = raw.answer().await;
+        assert_eq!(response.status, Some(200), "{response:?}");
         assert!(
-            !said.text.to_lowercase().contains("connection: close"),
-            "{said:?}"
+            !response.text.to_lowercase().contains("connection: close"),
+            "{response:?}"
         );
     }
     // Two at once are answered in their order.
@@ -28,7 +28,7 @@ async fn a_connection_serves_one_request_after_another() {
 }
 
 #[tokio::test]
-async fn a_refusal_whose_body_nobody_wanted_leaves_the_connection_to_the_next_request() {
+async fn a_refusal_with_an_unread_body_leaves_the_connection_to_the_next_request() {
     let server = server().start();
     let large = "x".repeat(300_000);
     for (head, body, status) in [
@@ -81,8 +81,8 @@ async fn a_refusal_whose_body_nobody_wanted_leaves_the_connection_to_the_next_re
                 tokio::time::sleep(Duration::from_millis(30)).await;
             }
             raw.send(body).await;
-            let said = raw.answer().await;
-            assert_eq!(said.status, Some(status), "{head} {said:?}");
+            let response = raw.answer().await;
+            assert_eq!(response.status, Some(status), "{head} {response:?}");
             raw.send(LOOK).await;
             let next = raw.answer().await;
             assert_eq!(next.status, Some(200), "after {head}: {next:?}");
@@ -91,7 +91,7 @@ async fn a_refusal_whose_body_nobody_wanted_leaves_the_connection_to_the_next_re
 }
 
 /// The preface of HTTP/2, an empty SETTINGS frame, and a request for /healthz in a HEADERS frame that is the whole of it.
-fn asking() -> Vec<u8> {
+fn health_request() -> Vec<u8> {
     let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
     bytes.extend([0, 0, 0, 4, 0, 0, 0, 0, 0]);
     // From the static table: GET, http; then a path and an authority as they are.
@@ -105,9 +105,9 @@ fn asking() -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn http_2_is_told_from_http_1_however_its_first_bytes_are_cut() {
+async fn http_2_is_distinguished_from_http_1_however_its_first_bytes_are_cut() {
     let server = server().start();
-    let bytes = asking();
+    let bytes = health_request();
     for cut in [1, 3, 14, 16, 18, 23, 24, 30] {
         let mut raw = Raw::to(&server).await;
         let (first, rest) = bytes.split_at(cut);

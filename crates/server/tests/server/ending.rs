@@ -1,4 +1,4 @@
-//! It ends in order: whoever waits is answered at once, what runs is finished, and nothing that was accepted is lost.
+//! Shutdown: waiting requests are answered at once, running ones are finished, and nothing that was accepted is lost.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -16,12 +16,12 @@ async fn sigterm_answers_long_polls_at_once_and_ends_with_0() {
         let mut server = setup.start();
         let machine = json!({"signals": [], "updates": []});
         assert_eq!(server.put("/v1/machines/m/1", &machine).await.0, 200);
-        let ask = json!({"worker": "w", "queue": "default", "machines": [{"name": "m", "version": 1}], "limit": 1, "wait_ms": 60_000});
+        let claim = json!({"worker": "w", "queue": "default", "machines": [{"name": "m", "version": 1}], "limit": 1, "wait_ms": 60_000});
         let poll = tokio::spawn(
             server
                 .http
                 .post(server.at("/v1/workers/claim"))
-                .json(&ask)
+                .json(&claim)
                 .send(),
         );
         let stream = server
@@ -79,9 +79,9 @@ async fn a_request_that_runs_when_sigterm_comes_is_finished() {
     }
     assert!(server.ended().is_none());
     raw.send("\"t\"}").await;
-    let said = raw.rest().await;
-    assert_eq!(said.status, Some(200), "{said:?}");
-    assert!(said.text.contains("event_id"), "{said:?}");
+    let response = raw.rest().await;
+    assert_eq!(response.status, Some(200), "{response:?}");
+    assert!(response.text.contains("event_id"), "{response:?}");
     assert_eq!(server.wait(), Some(0), "{}", server.log());
 
     // What was answered is there.
@@ -112,14 +112,14 @@ async fn a_request_that_never_ends_is_cut_off_when_the_grace_time_is_over() {
     );
 }
 
-/// Tells it to stop so often at once while a request is half there, and waits until it has heard.
-async fn told_to_stop(server: &Server, times: usize) -> Raw {
+/// Sends SIGTERM so many times at once while a request is half there, and waits until the server has noticed.
+async fn stop_with_half_a_request(server: &Server, times: usize) -> Raw {
     let mut raw = Raw::to(server).await;
     raw.send(HALF).await;
     assert_eq!(server.get("/healthz").await.0, 200);
     let pids = vec![server.pid().to_string(); times];
-    let told = Command::new("kill").arg("-TERM").args(pids).status();
-    assert!(told.unwrap().success());
+    let killed = Command::new("kill").arg("-TERM").args(pids).status();
+    assert!(killed.unwrap().success());
     let began = Instant::now();
     while !server.log().contains("shutting down") {
         assert!(began.elapsed() < PATIENCE);
@@ -131,7 +131,7 @@ async fn told_to_stop(server: &Server, times: usize) -> Raw {
 #[tokio::test]
 async fn a_second_signal_ends_it_at_once() {
     let mut server = server().set("grace_ms", 60_000).start();
-    let _half = told_to_stop(&server, 1).await;
+    let _half = stop_with_half_a_request(&server, 1).await;
     let began = Instant::now();
     while server.ended().is_none() {
         assert!(began.elapsed() < PATIENCE, "{}", server.log());
@@ -144,7 +144,7 @@ async fn a_second_signal_ends_it_at_once() {
 #[tokio::test]
 async fn a_signal_that_comes_twice_at_once_is_one() {
     let mut server = server().set("grace_ms", 60_000).start();
-    let mut half = told_to_stop(&server, 2).await;
+    let mut half = stop_with_half_a_request(&server, 2).await;
     half.send("\"t\"}").await;
     assert_eq!(half.rest().await.status, Some(200));
     assert_eq!(server.wait(), Some(0), "{}", server.log());
@@ -156,10 +156,10 @@ async fn it_is_not_ready_while_it_drains() {
     let mut kept = Raw::to(&server).await;
     kept.send("GET /readyz HTTP/1.1\r\nhost: localhost\r\n")
         .await;
-    let mut raw = told_to_stop(&server, 1).await;
+    let mut raw = stop_with_half_a_request(&server, 1).await;
     kept.send("\r\n").await;
-    let said = kept.rest().await;
-    assert_eq!(said.status, Some(503), "{said:?}");
+    let response = kept.rest().await;
+    assert_eq!(response.status, Some(503), "{response:?}");
     raw.send("\"t\"}").await;
     assert_eq!(raw.rest().await.status, Some(200));
     assert_eq!(server.wait(), Some(0));

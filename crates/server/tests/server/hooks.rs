@@ -138,7 +138,7 @@ async fn webhooks_become_signals_and_events(server: Server) {
     );
     assert_eq!(signals[0]["arguments"], json!([1999]));
 
-    // Nobody is there yet: it is held. Nothing where the rule looks, nothing that a rule is meant for.
+    // The target does not exist yet: the signal is held. Nothing where the rule looks, nothing that a rule is meant for.
     let (status, body) = deliver(&server, "new", now(), &paid("evt_4", "77")).await;
     assert_eq!(
         (status, body["outcome"].as_str()),
@@ -287,12 +287,12 @@ async fn the_challenge_of_slack_is_answered_when_it_is_signed() {
             .header("x-slack-request-timestamp", at);
         answer(request.header("x-slack-signature", signature).body(text))
     };
-    let ask = json!({"type": "url_verification", "challenge": "abc"});
+    let challenge = json!({"type": "url_verification", "challenge": "abc"});
     assert_eq!(
-        send("s", ask.clone()).await,
+        send("s", challenge.clone()).await,
         (200, json!({"challenge": "abc"}))
     );
-    assert_eq!(send("t", ask).await.0, 401);
+    assert_eq!(send("t", challenge).await.0, 401);
     let (status, body) = send(
         "s",
         json!({"event_id": "Ev1", "event": {"type": "message"}}),
@@ -309,12 +309,12 @@ async fn no_more_of_a_webhook_is_read_than_a_signal_may_carry() {
         .set("limits.payload_bytes", 2_000)
         .start();
     let large = json!({"type": "payment.succeeded", "padding": "x".repeat(2_000)});
-    let (status, told) = deliver(&server, "new", now(), &large).await;
-    assert_eq!(status, 413, "{told}");
-    assert_eq!(told["limit"], "payload_bytes");
+    let (status, reply) = deliver(&server, "new", now(), &large).await;
+    assert_eq!(status, 413, "{reply}");
+    assert_eq!(reply["limit"], "payload_bytes");
     let unsigned = server.http.post(server.at("/v1/hooks/shop"));
     let (status, _) = answer(unsigned.body("x".repeat(3_000))).await;
-    assert_eq!(status, 413, "before anybody is asked who sends it");
+    assert_eq!(status, 413, "before the sender is verified");
     let small = json!({"type": "something.else"});
     assert_eq!(deliver(&server, "new", now(), &small).await.0, 200);
 }

@@ -7,9 +7,9 @@ use serde_json::{Value, json};
 
 use crate::common::{Over, PATIENCE, Server, postgres, server};
 
-/// How soon work goes on when the server is started again.
+/// Time limit until work goes on when the server is started again.
 const RESTARTED: Duration = Duration::from_secs(6);
-/// How soon work goes on at another server.
+/// Time limit until work goes on at another server.
 const ELSEWHERE: Duration = Duration::from_secs(15);
 
 /// Starts runs that the server itself has much to do with.
@@ -58,23 +58,23 @@ async fn kill_at_work(setup: impl Fn() -> crate::common::Setup) -> (Server, BTre
     panic!("the server was never killed while it held anything");
 }
 
-/// How long it takes until all of these go on: until they have been taken from the server that was killed. They are then
-/// waited for.
+/// Measures how long it takes until all of these go on: until they have been taken from the server that was killed. It
+/// then waits for their end.
 async fn until_going_on(server: &Server, held: &BTreeSet<i64>, since: Instant) -> Duration {
-    let told = async |id: &i64| {
+    let history = async |id: &i64| {
         let (status, history) = server.get(&format!("/v1/instances/{id}/history")).await;
         assert_eq!(status, 200, "{history}");
         history.to_string()
     };
     for id in held {
-        while !told(id).await.contains("\"reclaimed\"") {
+        while !history(id).await.contains("\"reclaimed\"") {
             assert!(since.elapsed() < PATIENCE, "{}", server.log());
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     }
     let took = since.elapsed();
     for id in held {
-        while !told(id).await.contains("\"done\"") {
+        while !history(id).await.contains("\"done\"") {
             assert!(since.elapsed() < 2 * PATIENCE, "{}", server.log());
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
@@ -137,7 +137,7 @@ async fn another_server_takes_over_what_a_killed_one_held() {
 
 #[tokio::test]
 async fn a_stopped_server_whose_name_was_taken_goes_on_under_another() {
-    // rule 5.3: two that live under one name are told apart, and do not take from each other for ever.
+    // rule 5.3: two that live under one name are distinguished, and do not take from each other for ever.
     let Over::Url(url) = postgres() else {
         unreachable!("PostgreSQL has a url")
     };
@@ -175,5 +175,5 @@ async fn a_stopped_server_whose_name_was_taken_goes_on_under_another() {
             second.log()
         );
     }
-    assert_eq!(names().await, both, "nobody took the other's name again");
+    assert_eq!(names().await, both, "neither took the other's name again");
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use crate::common::{PATIENCE, Server, server};
-use crate::raw::{Raw, Said};
+use crate::raw::{Raw, RawResponse};
 
 /// A server with a small limit for bodies.
 fn small() -> Server {
@@ -15,9 +15,9 @@ fn small() -> Server {
     setup.set("body_bytes", 4096).start()
 }
 
-fn problem(said: &Said) -> serde_json::Value {
-    let body = said.text.split("\r\n\r\n").nth(1).unwrap_or_default();
-    serde_json::from_str(body).unwrap_or_else(|_| panic!("no problem in {said:?}"))
+fn problem(response: &RawResponse) -> serde_json::Value {
+    let body = response.text.split("\r\n\r\n").nth(1).unwrap_or_default();
+    serde_json::from_str(body).unwrap_or_else(|_| panic!("no problem in {response:?}"))
 }
 
 #[tokio::test]
@@ -25,10 +25,10 @@ async fn a_body_that_is_too_large_is_refused_however_it_is_sent() {
     let server = small();
     let large = json!({"type": "t", "payload": "x".repeat(3 << 20)});
     let (status, body) = server.post("/v1/events", &large).await;
-    let told = json!([body["limit"], body["most"], body["met"]]);
+    let limit = json!([body["limit"], body["most"], body["met"]]);
     let met = large.to_string().len();
     assert_eq!(
-        (status, told),
+        (status, limit),
         (413, json!(["body_bytes", 4096, met])),
         "{body}"
     );
@@ -38,25 +38,25 @@ async fn a_body_that_is_too_large_is_refused_however_it_is_sent() {
         "{detail}"
     );
 
-    // In chunks, so that nobody can know before.
+    // In chunks, so that the size is not known before.
     let mut raw = Raw::to(&server).await;
     raw.send("POST /v1/events HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\nconnection: close\r\n\r\n").await;
     for _ in 0..64 {
         raw.send(format!("400\r\n{}\r\n", "x".repeat(1024))).await;
     }
     raw.send("0\r\n\r\n").await;
-    let said = raw.rest().await;
-    assert_eq!(said.status, Some(413), "{said:?}");
-    assert_eq!(problem(&said)["most"], 4096);
-    assert_eq!(problem(&said)["met"], serde_json::Value::Null);
+    let response = raw.rest().await;
+    assert_eq!(response.status, Some(413), "{response:?}");
+    assert_eq!(problem(&response)["most"], 4096);
+    assert_eq!(problem(&response)["met"], serde_json::Value::Null);
 
-    // Who asks before sending is told without having sent.
+    // A client that sends `Expect: 100-continue` is answered without having sent the body.
     let mut raw = Raw::to(&server).await;
     raw.send("POST /v1/events HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 99999999\r\nexpect: 100-continue\r\nconnection: close\r\n\r\n").await;
-    let said = raw.rest().await;
-    assert_eq!(said.status, Some(413), "{said:?}");
+    let response = raw.rest().await;
+    assert_eq!(response.status, Some(413), "{response:?}");
 
-    // What is not read by anybody does not cost the answer either.
+    // A body that is not read does not cost the answer either.
     let response = server
         .http
         .post(server.at("/nowhere"))
@@ -68,7 +68,7 @@ async fn a_body_that_is_too_large_is_refused_however_it_is_sent() {
 }
 
 #[tokio::test]
-async fn a_payload_over_its_own_limit_is_told_apart() {
+async fn a_payload_over_its_own_limit_is_named_as_such() {
     let server = small();
     let (status, body) = server
         .post(
@@ -95,8 +95,8 @@ async fn a_head_that_does_not_come_is_answered_408() {
         let began = Instant::now();
         let mut raw = Raw::to(&server).await;
         raw.send(head).await;
-        let said = raw.rest().await;
-        assert_eq!(said.status, Some(408), "{head:?}: {said:?}");
+        let response = raw.rest().await;
+        assert_eq!(response.status, Some(408), "{head:?}: {response:?}");
         assert!(
             began.elapsed() >= Duration::from_millis(250),
             "{:?}",
@@ -122,9 +122,9 @@ async fn a_body_that_does_not_come_is_answered_408() {
     let began = Instant::now();
     let mut raw = Raw::to(&server).await;
     raw.send("POST /v1/events HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 100\r\nconnection: close\r\n\r\n{").await;
-    let said = raw.rest().await;
-    assert_eq!(said.status, Some(408), "{said:?}");
-    assert_eq!(problem(&said)["limit"], "request_timeout_ms");
+    let response = raw.rest().await;
+    assert_eq!(response.status, Some(408), "{response:?}");
+    assert_eq!(problem(&response)["limit"], "request_timeout_ms");
     assert!(
         began.elapsed() < Duration::from_secs(5),
         "{:?}",
@@ -166,8 +166,8 @@ async fn a_connection_may_be_idle_and_a_body_slower_than_a_head() {
 async fn half_a_request(server: &Server) -> Raw {
     let mut raw = Raw::to(server).await;
     raw.send("POST /v1/events HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 12\r\nexpect: 100-continue\r\n\r\n").await;
-    let said = raw.answer().await;
-    assert_eq!(said.status, Some(100), "{said:?}");
+    let response = raw.answer().await;
+    assert_eq!(response.status, Some(100), "{response:?}");
     raw.send("{\"type\":").await;
     raw
 }
@@ -176,14 +176,14 @@ async fn half_a_request(server: &Server) -> Raw {
 async fn a_body_that_is_on_its_way_has_no_place_yet() {
     let server = server().set("in_flight", 1).start();
     let mut raw = half_a_request(&server).await;
-    let (status, told) = server
+    let (status, reply) = server
         .post("/v1/events", &serde_json::json!({"type": "t"}))
         .await;
-    assert_eq!(status, 200, "{told}");
+    assert_eq!(status, 200, "{reply}");
     assert_eq!(server.get("/v1/queues").await.0, 200);
     raw.send("\"t\"}").await;
-    let said = raw.answer().await;
-    assert_eq!(said.status, Some(200), "{said:?}");
+    let response = raw.answer().await;
+    assert_eq!(response.status, Some(200), "{response:?}");
 }
 
 #[tokio::test]
@@ -192,13 +192,13 @@ async fn a_full_server_answers_503_with_retry_after_and_goes_on() {
     let many = vec![serde_json::json!({"machine": "m"}); 60_000];
     let body = serde_json::json!({ "instances": many });
     let batch = || {
-        let asked = server.http.post(server.at("/v1/instances/batch"));
-        tokio::spawn(asked.json(&body).send())
+        let request = server.http.post(server.at("/v1/instances/batch"));
+        tokio::spawn(request.json(&body).send())
     };
     let (mut long, mut batches) = (batch(), 1);
     let full = loop {
-        let asked = server.http.post(server.at("/v1/events"));
-        let answer = asked
+        let request = server.http.post(server.at("/v1/events"));
+        let answer = request
             .json(&serde_json::json!({"type": "t"}))
             .send()
             .await
@@ -206,12 +206,12 @@ async fn a_full_server_answers_503_with_retry_after_and_goes_on() {
         if answer.status() == 503 {
             break answer;
         }
-        // One of the events may have had the only place when the batch came, which was refused then.
+        // One of the events may have had the only slot when the batch came, which was refused then.
         if long.is_finished() {
             assert!(batches < 20, "nothing was refused meanwhile");
             (long, batches) = (batch(), batches + 1);
         }
-        // The place must be free most of the time, or no batch ever gets it.
+        // The slot must be free most of the time, or no batch ever gets it.
         tokio::time::sleep(Duration::from_millis(5)).await;
     };
     assert_eq!(full.headers()["retry-after"], "1");
@@ -222,10 +222,10 @@ async fn a_full_server_answers_503_with_retry_after_and_goes_on() {
     assert_eq!(server.get("/healthz").await.0, 200);
     assert_eq!(server.get("/readyz").await.0, 200);
     assert_eq!(long.await.unwrap().unwrap().status(), 200);
-    let (status, told) = server
+    let (status, reply) = server
         .post("/v1/events", &serde_json::json!({"type": "t"}))
         .await;
-    assert_eq!(status, 200, "{told}");
+    assert_eq!(status, 200, "{reply}");
 }
 
 #[tokio::test]
@@ -272,17 +272,17 @@ async fn long_polls_take_no_place_of_others_and_have_a_bound_of_their_own() {
         .status()
         != 200
     {
-        // At once, and not when nobody takes what keeps a stream open.
+        // At once, and not when the keep-alives of a stream are not read.
         assert!(
             began.elapsed() < Duration::from_secs(10),
-            "the place is not given back"
+            "the slot is not given back"
         );
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
 
 #[tokio::test]
-async fn connections_over_the_limit_are_told_so() {
+async fn connections_over_the_limit_are_answered_503() {
     let server = server().set("connections", 2).start();
     let (mut first, mut second) = (Raw::to(&server).await, Raw::to(&server).await);
     for raw in [&mut first, &mut second] {
@@ -294,13 +294,13 @@ async fn connections_over_the_limit_are_told_so() {
     third
         .send("GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n")
         .await;
-    let said = third.rest().await;
-    assert_eq!(said.status, Some(503), "{said:?}");
+    let response = third.rest().await;
+    assert_eq!(response.status, Some(503), "{response:?}");
     assert!(
-        said.text.contains("retry-after: 1") && said.text.contains("`connections`"),
-        "{said:?}"
+        response.text.contains("retry-after: 1") && response.text.contains("`connections`"),
+        "{response:?}"
     );
-    // Those that are open go on, and a place that is left is given away.
+    // Those that are open go on, and a free slot is given away.
     second
         .send("GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n")
         .await;

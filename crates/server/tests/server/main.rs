@@ -1,4 +1,4 @@
-//! The server itself: how it starts and ends, what it is told, whom it lets in, and what it does with bad requests.
+//! The server itself: how it starts and ends, its settings, its access control, and its answers to bad requests.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,4 +1,4 @@
-//! What an operator can measure, after real work.
+//! Metrics for operators, after real work.
 
 use std::time::{Duration, Instant};
 
@@ -56,8 +56,8 @@ async fn work_can_be_measured(server: Server) {
         let start = json!({"machine": "m", "version": 1, "key": key, "step": "begin", "state": 0});
         assert_eq!(server.post("/v1/instances", &start).await.0, 201);
     }
-    let ask = json!({"worker": "w", "queue": "default", "machines": [{"name": "m", "version": 1}], "limit": 2, "wait_ms": 10_000});
-    let (_, claimed) = server.post("/v1/workers/claim", &ask).await;
+    let claim = json!({"worker": "w", "queue": "default", "machines": [{"name": "m", "version": 1}], "limit": 2, "wait_ms": 10_000});
+    let (_, claimed) = server.post("/v1/workers/claim", &claim).await;
     let claims: Vec<&Value> = claimed["claims"]
         .as_array()
         .unwrap()
@@ -85,20 +85,20 @@ async fn work_can_be_measured(server: Server) {
     let (_, held) = server.post("/v1/workers/claim", &flaky).await;
     let failed =
         json!([{"claim": held["claims"][0]["claim"], "outcome": {"fail": {"error": "no"}}}]);
-    let (_, told) = server
+    let (_, reply) = server
         .post(
             "/v1/workers/commit",
             &json!({"worker": "v", "outcomes": failed}),
         )
         .await;
-    assert_eq!(told["results"][0]["status"], "committed", "{told}");
+    assert_eq!(reply["results"][0]["status"], "committed", "{reply}");
     let unwanted =
         json!({"machine": "idle", "version": 1, "key": "i", "step": "begin", "state": 0});
     assert_eq!(server.post("/v1/instances", &unwanted).await.0, 201);
     let (status, cancelled) = server.post("/v1/instances/i/cancel", &json!({})).await;
     assert_eq!(status, 200, "{cancelled}");
     // Given back, it is somebody else's.
-    let (_, claimed) = server.post("/v1/workers/claim", &ask).await;
+    let (_, claimed) = server.post("/v1/workers/claim", &claim).await;
     let gone = server
         .http
         .delete(server.at("/v1/workers/w"))
@@ -177,7 +177,7 @@ async fn work_can_be_measured(server: Server) {
         3.0,
     );
 
-    // Who was started and has ended, whoever committed it: a worker's outcome, or an operator's word.
+    // Instances that were started and that have ended, by a worker's outcome or an operator's command.
     for (line, count) in [
         ("abide_instances_started_total{machine=\"m\"}", 3.0),
         ("abide_instances_started_total{machine=\"flaky\"}", 1.0),
@@ -363,8 +363,8 @@ async fn work_without_a_worker_is_measured(server: Server) {
     assert_eq!(value(&text, of_letters), 2.0);
     assert_eq!(value(&text, of_parcels), 1.0);
     // A worker serves one of the versions, and takes one of its two instances.
-    let ask = json!({"worker": "w", "queue": "mail", "machines": [{"name": "letter", "version": 2}], "limit": 1, "wait_ms": 10_000});
-    let (_, claimed) = server.post("/v1/workers/claim", &ask).await;
+    let claim = json!({"worker": "w", "queue": "mail", "machines": [{"name": "letter", "version": 2}], "limit": 1, "wait_ms": 10_000});
+    let (_, claimed) = server.post("/v1/workers/claim", &claim).await;
     assert_eq!(claimed["claims"].as_array().unwrap().len(), 1, "{claimed}");
     let until = Instant::now() + PATIENCE;
     loop {

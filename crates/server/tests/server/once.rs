@@ -201,7 +201,11 @@ async fn a_request_that_arrives_again_gets_the_first_answer() {
             let again = replayed(keyed(&server, &key, path, body)).await;
             assert!(again.1, "{path}: {again:?}");
             assert_eq!(again.0, first.0, "{path}");
-            assert_eq!(said(&again.2), said(&first.2), "{path}");
+            assert_eq!(
+                without_request_id(&again.2),
+                without_request_id(&first.2),
+                "{path}"
+            );
             assert_eq!(instances(&server).await.len(), before.len(), "{path}");
         }
         let id = target["id"].to_string();
@@ -211,8 +215,8 @@ async fn a_request_that_arrives_again_gets_the_first_answer() {
     }
 }
 
-/// An answer without what tells one request from another.
-fn said(body: &Value) -> Value {
+/// An answer without the field that differs between requests.
+fn without_request_id(body: &Value) -> Value {
     let mut body = body.clone();
     if let Some(fields) = body.as_object_mut() {
         fields.remove("request_id");
@@ -276,7 +280,7 @@ async fn the_keys_of_two_tokens_never_meet() {
         ids.push(body["id"].clone());
     }
     assert_ne!(ids[0], ids[1]);
-    // Who says to be another is not believed.
+    // A caller that claims to be another is not believed.
     let rpc = |caller: &str, key: &str| {
         let id = json!({"caller": caller, "key": key, "fingerprint": "0".repeat(64)});
         json!({"run": [{"once": [{"id": id, "ops": []}]}]})
@@ -372,7 +376,7 @@ async fn a_write_that_outlives_its_request_is_unknown_and_never_asked_for_again(
         assert_eq!(problem["limit"], "request_timeout_ms");
     }
     held.join().unwrap();
-    // Both were done, once each; who has a key is told what it came to.
+    // Both were done, once each; a caller with a key learns the outcome.
     let until = std::time::Instant::now() + PATIENCE;
     let cancelled = loop {
         let (status, _, body) =

@@ -7,9 +7,9 @@ use serde_json::json;
 
 use crate::common::{self, Over, Server};
 
-/// How long others may be delayed by default.
+/// Longest delay of other requests by default.
 const BOUND: Duration = Duration::from_secs(10);
-/// At how many keys both servers work.
+/// Number of keys that both servers work at.
 const KEYS: usize = 4;
 
 fn at(n: usize) -> String {
@@ -24,7 +24,7 @@ async fn hold(server: &Server, n: usize) -> (u16, serde_json::Value) {
         .await
 }
 
-/// Whether a session of the first server is in the middle of a transaction, silent, and holds a lock of a key.
+/// Returns true if a session of the first server is in the middle of a transaction, silent, and holds a lock of a key.
 fn holds_locks(url: &str) -> bool {
     let held = "select count(*) from pg_stat_activity a join pg_locks l on l.pid = a.pid \
         where a.application_name = 'first' and a.datname = current_database() \
@@ -34,7 +34,7 @@ fn holds_locks(url: &str) -> bool {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_is_stopped_while_it_holds_locks_delays_others_for_a_bounded_time() {
-    // rule 6.8. The story: a server under load was stopped with SIGSTOP, and of the signals sent to another server over
+    // rule 6.8. The bug: a server under load was stopped with SIGSTOP, and of the signals sent to another server over
     // the same database 96 of 124 timed out until the first was killed.
     let url = abide_pgtest::server().fresh_database();
     let over = |name: &str| Over::Url(format!("{url}?application_name={name}"));

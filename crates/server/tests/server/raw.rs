@@ -10,10 +10,10 @@ use crate::common::{PATIENCE, Server};
 /// A connection.
 pub struct Raw(TcpStream);
 
-/// What came back.
+/// The bytes that came back, read as an HTTP response.
 #[derive(Debug)]
-pub struct Said {
-    /// The status; none when nothing came that is an answer.
+pub struct RawResponse {
+    /// The status; none when what came is not a response.
     pub status: Option<u16>,
     /// All of it.
     pub text: String,
@@ -29,25 +29,25 @@ impl Raw {
         let _ = self.0.write_all(bytes.as_ref()).await;
     }
 
-    /// Says that no more will come.
+    /// Shuts down the sending side.
     pub async fn no_more(&mut self) {
         let _ = self.0.shutdown().await;
     }
 
     /// Reads until the other side closes.
-    pub async fn rest(mut self) -> Said {
+    pub async fn rest(mut self) -> RawResponse {
         let mut bytes = Vec::new();
         let read = tokio::time::timeout(PATIENCE, self.0.read_to_end(&mut bytes)).await;
         assert!(
             read.is_ok(),
-            "the connection stays open, having said {:?}",
+            "the connection stays open, having sent {:?}",
             String::from_utf8_lossy(&bytes)
         );
-        said(&bytes)
+        parse(&bytes)
     }
 
     /// Reads one answer, by its length.
-    pub async fn answer(&mut self) -> Said {
+    pub async fn answer(&mut self) -> RawResponse {
         let mut bytes = Vec::new();
         let read = async {
             let mut byte = [0];
@@ -70,7 +70,7 @@ impl Raw {
             bytes.extend(body);
         };
         tokio::time::timeout(PATIENCE, read).await.unwrap();
-        said(&bytes)
+        parse(&bytes)
     }
 
     /// Reads one frame of HTTP/2: its kind, its stream, and what is in it.
@@ -87,7 +87,7 @@ impl Raw {
         tokio::time::timeout(PATIENCE, read).await.unwrap()
     }
 
-    /// Whether nothing comes for a moment.
+    /// Returns true if nothing comes for a while.
     pub async fn is_silent(&mut self, time: Duration) -> bool {
         tokio::time::timeout(time, self.0.peek(&mut [0]))
             .await
@@ -95,11 +95,11 @@ impl Raw {
     }
 }
 
-fn said(bytes: &[u8]) -> Said {
+fn parse(bytes: &[u8]) -> RawResponse {
     let text = String::from_utf8_lossy(bytes).into_owned();
     let status = text
         .strip_prefix("HTTP/1.1 ")
         .or_else(|| text.strip_prefix("HTTP/1.0 "));
     let status = status.and_then(|rest| rest.get(..3)?.parse().ok());
-    Said { status, text }
+    RawResponse { status, text }
 }

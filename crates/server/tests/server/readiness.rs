@@ -39,7 +39,7 @@ impl Paused {
             "select pid from pg_stat_activity where pid <> pg_backend_pid()",
         );
         let mut pids: Vec<String> = listed.lines().map(str::to_owned).collect();
-        // The first, so that nobody new is let in.
+        // The first, so that no new connection is let in.
         pids.insert(0, cluster.pid().unwrap().to_string());
         signal("STOP", &pids);
         Self(pids)
@@ -63,7 +63,7 @@ async fn a_server_whose_database_is_paused_says_so_in_time_and_is_still_measured
     while timed(&server, "/metrics", Some(&token)).await.0 != 200
         || timed(&server, "/metrics", None).await.0 != 401
     {
-        assert!(Instant::now() < until, "the token is never asked for");
+        assert!(Instant::now() < until, "the token is never required");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     let (status, body, _) = timed(&server, "/readyz", None).await;
@@ -80,10 +80,13 @@ async fn a_server_whose_database_is_paused_says_so_in_time_and_is_still_measured
             assert_eq!(*status, 503, "{body}");
             assert!(*took < Duration::from_secs(2), "{took:?}");
         }
-        let said = stranger.1["detail"].as_str().unwrap();
-        assert!(!said.contains("store") && !said.contains("1500"), "{said}");
-        let said = friend.1["detail"].as_str().unwrap();
-        assert!(said.contains("the store has not answered"), "{said}");
+        let detail = stranger.1["detail"].as_str().unwrap();
+        assert!(
+            !detail.contains("store") && !detail.contains("1500"),
+            "{detail}"
+        );
+        let detail = friend.1["detail"].as_str().unwrap();
+        assert!(detail.contains("the store has not answered"), "{detail}");
         let (status, body, took) = &measured;
         assert_eq!(*status, 200, "{body}");
         assert!(*took < Duration::from_secs(2), "{took:?}");
@@ -116,7 +119,7 @@ impl Tiny {
         assert!(
             made.status.success(),
             "this test fills a file system of its own, which only root may mount: run it as root, or in a container that may \
-             mount (CAP_SYS_ADMIN); mount said: {}",
+             mount (CAP_SYS_ADMIN); mount printed: {}",
             String::from_utf8_lossy(&made.stderr)
         );
         Self(home)
@@ -174,20 +177,20 @@ async fn is_not_ready_while_the_disk_is_full(server: &Server, disk: &Tiny) {
     for n in 0.. {
         // What the store frees is taken again. Pages that the file has already may still be written.
         disk.fill();
-        let (status, told) = server.post("/v1/instances", &start(n)).await;
+        let (status, reply) = server.post("/v1/instances", &start(n)).await;
         match status {
-            201 => acknowledged.push((n, told["id"].as_i64().unwrap())),
+            201 => acknowledged.push((n, reply["id"].as_i64().unwrap())),
             _ => {
-                assert_eq!(status, 503, "{told}");
+                assert_eq!(status, 503, "{reply}");
                 refused += 1;
             }
         }
         let (status, body, took) = timed(server, "/readyz", None).await;
         assert!(took < Duration::from_secs(2), "{took:?}");
         if status == 503 && refused > 0 {
-            let said = body["detail"].as_str().unwrap();
+            let detail = body["detail"].as_str().unwrap();
             assert!(
-                said.contains("full") || said.contains("53100"),
+                detail.contains("full") || detail.contains("53100"),
                 "an open server tells its own machine: {body}"
             );
             break;
@@ -197,7 +200,7 @@ async fn is_not_ready_while_the_disk_is_full(server: &Server, disk: &Tiny) {
             "it is ready after {refused} writes were refused: {body}"
         );
     }
-    // It stays so while nothing changes, however often it is asked.
+    // It stays so while nothing changes, however often it is probed.
     for _ in 0..3 {
         tokio::time::sleep(Duration::from_millis(1_100)).await;
         disk.fill();
@@ -215,12 +218,12 @@ async fn is_not_ready_while_the_disk_is_full(server: &Server, disk: &Tiny) {
         );
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    let (status, told) = server.post("/v1/instances", &start(usize::MAX)).await;
-    assert_eq!(status, 201, "{told}");
+    let (status, reply) = server.post("/v1/instances", &start(usize::MAX)).await;
+    assert_eq!(status, 201, "{reply}");
     for (n, id) in acknowledged {
-        let (status, told) = server.get(&format!("/v1/instances/{id}")).await;
-        assert_eq!(status, 200, "it was acknowledged: {told}");
-        assert_eq!(told["state"], start(n)["state"], "{id}");
+        let (status, reply) = server.get(&format!("/v1/instances/{id}")).await;
+        assert_eq!(status, 200, "it was acknowledged: {reply}");
+        assert_eq!(reply["state"], start(n)["state"], "{id}");
     }
 }
 
@@ -238,19 +241,19 @@ async fn a_server_whose_postgresql_has_a_full_disk_is_not_ready() {
     // every start was refused.
     let cluster = abide_pgtest::Server::private(&[]);
     let disk = Tiny::mounted(64 << 20);
-    let place = disk.0.path().join("data");
-    std::fs::create_dir(&place).unwrap();
+    let folder = disk.0.path().join("data");
+    std::fs::create_dir(&folder).unwrap();
     // PostgreSQL runs as another user than root.
     let data = psql(&cluster.url("postgres"), "show data_directory");
-    for path in [disk.0.path(), &place] {
+    for path in [disk.0.path(), &folder] {
         let owned = Command::new("chown")
             .args(["--reference", &data])
             .arg(path)
             .status();
         assert!(owned.unwrap().success());
     }
-    let place = place.display();
-    let tablespace = format!("create tablespace tiny location '{place}'");
+    let folder = folder.display();
+    let tablespace = format!("create tablespace tiny location '{folder}'");
     psql(&cluster.url("postgres"), &tablespace);
     psql(
         &cluster.url("postgres"),

@@ -41,21 +41,21 @@ async fn a_program_works_on_a_server_as_on_a_file_on_postgres() {
 }
 
 #[tokio::test]
-async fn who_names_an_open_server_otherwise_is_told_what_to_do() {
+async fn a_client_that_uses_another_name_of_an_open_server_learns_what_to_do() {
     let server = server().start();
     // It leads to this machine, and is none of its names.
     let url = server.url.replace("127.0.0.1", "0.0.0.0");
     let Err(error) = Abide::open(&url).await else {
         panic!("{url} is answered");
     };
-    let told = error.to_string();
+    let message = error.to_string();
     assert!(
-        told.contains("421") && told.contains("abide token create"),
-        "{told}"
+        message.contains("421") && message.contains("abide token create"),
+        "{message}"
     );
     assert!(
-        !told.contains("of this release"),
-        "it is a server of ours: {told}"
+        !message.contains("of this release"),
+        "it is a server of ours: {message}"
     );
 }
 
@@ -71,15 +71,15 @@ async fn each_request_asks_for_the_rights_it_needs() {
     for (request, roles) in [
         (json!("now"), vec!["read", "send", "work", "operate"]),
         (
-            json!({"machines": {"limit": 10}}),
+            json!({"read": {"machines": {"limit": 10}}}),
             vec!["read", "work", "operate"],
         ),
         (
-            json!({"records": [1]}),
+            json!({"read": {"records": [1]}}),
             vec!["read", "send", "work", "operate"],
         ),
         (
-            json!({"documents": {"kind": "token", "limit": 10}}),
+            json!({"read": {"documents": {"kind": "token", "limit": 10}}}),
             vec!["operate"],
         ),
         (json!({"run": [{"publish": []}]}), vec!["send", "operate"]),
@@ -115,7 +115,7 @@ async fn each_request_asks_for_the_rights_it_needs() {
         "{",
         "[]",
         "{\"nothing\": 1}",
-        "{\"get\": {\"key\": \"\"}}",
+        "{\"read\": {\"get\": {\"key\": \"\"}}}",
     ] {
         let request = server
             .http
@@ -123,10 +123,10 @@ async fn each_request_asks_for_the_rights_it_needs() {
             .bearer_auth(operate)
             .header("content-type", "application/json")
             .body(body);
-        let (status, told) = answer(request).await;
-        assert_eq!(status, 400, "{body}: {told}");
+        let (status, reply) = answer(request).await;
+        assert_eq!(status, 400, "{body}: {reply}");
     }
-    assert_eq!(server.get("/rpc/v1/news").await.0, 401);
+    assert_eq!(server.get("/rpc/v1/notifications").await.0, 401);
 }
 
 async fn no_caller_can_say_to_be_another(server: Server) {
@@ -148,11 +148,11 @@ async fn no_caller_can_say_to_be_another(server: Server) {
     };
 
     // The library's own language, alone, under an id, and under a key of its own.
-    let letter = |kind: &str, source: &str| {
+    let command = |kind: &str, source: &str| {
         json!({"target": {"key": "order:1"}, "kind": kind, "name": "paid", "arguments": {"arguments": []},
             "source": source, "claimed_source": "http:boss"})
     };
-    let deliver = |kind: &str| json!({"deliver": [letter(kind, "hook:bank")]});
+    let deliver = |kind: &str| json!({"deliver": [command(kind, "hook:bank")]});
     let id = json!({"caller": "c", "key": "k", "fingerprint": "0".repeat(64)});
     for (op, key) in [
         (deliver("signal"), None),
@@ -186,13 +186,13 @@ async fn no_caller_can_say_to_be_another(server: Server) {
         for field in ["source", "claimed_source"] {
             let mut forged = body.clone();
             forged[field] = json!("hook:bank");
-            let (status, told) = answer(post(path).json(&forged)).await;
-            assert_eq!(status, 422, "{path} {forged}: {told}");
-            assert!(told["detail"].as_str().unwrap().contains(field), "{told}");
+            let (status, reply) = answer(post(path).json(&forged)).await;
+            assert_eq!(status, 422, "{path} {forged}: {reply}");
+            assert!(reply["detail"].as_str().unwrap().contains(field), "{reply}");
         }
         if !path.ends_with("/cancel") {
-            let (status, told) = answer(post(path).json(&body)).await;
-            assert!(status < 500, "{path}: {told}");
+            let (status, reply) = answer(post(path).json(&body)).await;
+            assert!(status < 500, "{path}: {reply}");
         }
     }
 
@@ -203,8 +203,8 @@ async fn no_caller_can_say_to_be_another(server: Server) {
         assert!(items.len() >= least, "{listed}");
         for record in items {
             assert_eq!(record["source"], "http:till", "{record}");
-            if let Some(said) = record.get("claimed_source") {
-                assert_eq!(said, "hook:bank", "{record}");
+            if let Some(claimed_source) = record.get("claimed_source") {
+                assert_eq!(claimed_source, "hook:bank", "{record}");
                 claimed += 1;
             }
         }
@@ -224,8 +224,8 @@ async fn no_caller_can_say_to_be_another(server: Server) {
 
     // A claim is short, and has no control characters; it touches no other.
     for bad in ["x".repeat(256), "a\nb".to_owned()] {
-        let letters = [letter("signal", &bad), letter("signal", "desk 3")];
-        let run = json!({"run": [{"deliver": letters}]});
+        let commands = [command("signal", &bad), command("signal", "desk 3")];
+        let run = json!({"run": [{"deliver": commands}]});
         let (status, body) = answer(post("/rpc/v1").json(&run)).await;
         let each = &body["answers"][0]["delivered"];
         assert_eq!(
@@ -247,10 +247,10 @@ async fn no_caller_can_say_to_be_another(server: Server) {
         .signal("order:1", GO, &1)
         .source("x".repeat(256))
         .await;
-    let told = sent.unwrap_err().to_string();
+    let message = sent.unwrap_err().to_string();
     assert!(
-        told.contains("invalid source") && told.contains("255 bytes"),
-        "{told}"
+        message.contains("invalid source") && message.contains("255 bytes"),
+        "{message}"
     );
     abide.close().await;
 }

@@ -1,4 +1,4 @@
-//! What it is told, and by whom: `abide config`.
+//! Settings and their sources: `abide config`.
 
 use std::path::Path;
 use std::process::Output;
@@ -119,22 +119,22 @@ fn an_unknown_key_is_wrong_usage_for_every_command() {
             .arg(&file)
             .output()
             .unwrap();
-        let told = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(2), "{command:?}: {told}");
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{command:?}: {stderr}");
         assert!(
-            told.contains("\"listn\"") && told.contains("listen"),
-            "{told}"
+            stderr.contains("\"listn\"") && stderr.contains("listen"),
+            "{stderr}"
         );
         let output = abide(home.path())
             .args(&command)
             .env("ABIDE_STOER", "x")
             .output()
             .unwrap();
-        let told = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(2), "{command:?}: {told}");
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{command:?}: {stderr}");
         assert!(
-            told.contains("ABIDE_STOER") && told.contains("ABIDE_STORE"),
-            "{told}"
+            stderr.contains("ABIDE_STOER") && stderr.contains("ABIDE_STORE"),
+            "{stderr}"
         );
     }
 }

@@ -1,4 +1,4 @@
-//! Slow clients: they keep nobody else out, and are let go in the end.
+//! Slow clients: they do not block other clients, and are disconnected in the end.
 
 use std::time::{Duration, Instant};
 
@@ -39,23 +39,23 @@ async fn dribbling(server: &Server, path: &str, count: usize) -> Vec<TcpStream> 
 
 async fn is_served(server: &Server) {
     assert_eq!(server.get("/v1/queues").await.0, 200);
-    let (status, told) = server.post("/v1/events", &json!({"type": "t"})).await;
-    assert_eq!(status, 200, "{told}");
+    let (status, reply) = server.post("/v1/events", &json!({"type": "t"})).await;
+    assert_eq!(status, 200, "{reply}");
     let hook = server
         .http
         .post(server.at("/v1/hooks/local"))
         .body(r#"{"type": "h"}"#);
-    let (status, told) = answer(hook).await;
-    assert_eq!(status, 200, "{told}");
+    let (status, reply) = answer(hook).await;
+    assert_eq!(status, 200, "{reply}");
     let claim =
         json!({"worker": "w", "queue": "default", "machines": [{"name": "m", "version": 1}]});
-    let (status, told) = server.post("/v1/workers/claim", &claim).await;
-    assert_eq!(status, 200, "{told}");
+    let (status, reply) = server.post("/v1/workers/claim", &claim).await;
+    assert_eq!(status, 200, "{reply}");
 }
 
 #[tokio::test]
-async fn slow_bodies_of_webhooks_shut_nobody_out() {
-    // 1,100 bodies that came slowly had taken all places before anybody asked whether they were signed: everyone else was
+async fn slow_bodies_of_webhooks_block_no_other_request() {
+    // 1,100 bodies that came slowly had taken all slots before their signatures were checked: everyone else was
     // answered 503.
     let server = server().config(HOOKS).start();
     let mut open = dribbling(&server, "/v1/hooks/shop", 1_100).await;
@@ -68,7 +68,7 @@ async fn slow_bodies_of_webhooks_shut_nobody_out() {
 }
 
 #[tokio::test]
-async fn slow_bodies_of_requests_shut_nobody_out() {
+async fn slow_bodies_of_requests_block_no_other_request() {
     let server = server().config(HOOKS).set("in_flight", 2).start();
     let paths = [
         "/v1/events",
@@ -91,7 +91,7 @@ async fn bodies_of_strangers_take_no_more_memory_than_they_may() {
         .start();
     let body = "x".repeat(90_000);
     let head = "POST /v1/hooks/shop HTTP/1.1\r\nhost: localhost\r\ncontent-length: 100000\r\n\r\n";
-    // A quarter of it is for those whom nobody knows: one has no room beside another, whichever of them came first.
+    // A quarter of it is for unknown callers: one has no room beside another, whichever of them came first.
     let (began, mut received) = (Instant::now(), Vec::new());
     loop {
         let mut next = Raw::to(&server).await;
@@ -101,21 +101,21 @@ async fn bodies_of_strangers_take_no_more_memory_than_they_may() {
             received.push(next);
             continue;
         }
-        let said = next.answer().await;
-        assert_eq!(said.status, Some(503), "{said:?}");
-        if said.text.contains("receiving_bytes") {
+        let response = next.answer().await;
+        assert_eq!(response.status, Some(503), "{response:?}");
+        if response.text.contains("receiving_bytes") {
             break;
         }
-        assert!(began.elapsed() < PATIENCE, "{said:?}");
+        assert!(began.elapsed() < PATIENCE, "{response:?}");
     }
-    // Who has a token, or needs none, has the rest.
-    let (status, told) = server
+    // Callers with a token, or that need none, have the rest.
+    let (status, reply) = server
         .post(
             "/v1/events",
             &json!({"type": "t", "payload": "y".repeat(200_000)}),
         )
         .await;
-    assert_eq!(status, 200, "{told}");
+    assert_eq!(status, 200, "{reply}");
 }
 
 #[tokio::test]
@@ -123,20 +123,20 @@ async fn streams_of_a_read_token_take_no_place_of_workers() {
     let server = server().set("long_polls", 4).start();
     let (read, work) = (server.token("read"), server.token("work"));
     let stream = || async {
-        let asked = server.http.get(server.at("/v1/stream")).bearer_auth(&read);
-        asked.send().await.unwrap()
+        let request = server.http.get(server.at("/v1/stream")).bearer_auth(&read);
+        request.send().await.unwrap()
     };
     let streams = [stream().await, stream().await];
     assert!(streams.iter().all(|stream| stream.status() == 200));
     let third = stream().await;
     assert_eq!(third.status(), 503);
-    let told: serde_json::Value = third.json().await.unwrap();
-    assert_eq!(told["limit"], "long_polls", "{told}");
+    let reply: serde_json::Value = third.json().await.unwrap();
+    assert_eq!(reply["limit"], "long_polls", "{reply}");
     let claim = json!({"worker": "w", "queue": "default", "machines": [{"name": "m", "version": 1}], "wait_ms": 50});
     for _ in 0..2 {
-        let asked = server.http.post(server.at("/v1/workers/claim"));
-        let (status, told) = answer(asked.bearer_auth(&work).json(&claim)).await;
-        assert_eq!(status, 200, "{told}");
+        let request = server.http.post(server.at("/v1/workers/claim"));
+        let (status, reply) = answer(request.bearer_auth(&work).json(&claim)).await;
+        assert_eq!(status, 200, "{reply}");
     }
 }
 
@@ -146,8 +146,8 @@ async fn one_token_leaves_half_of_the_places_of_its_role_to_others() {
     let server = server().set("long_polls", 4).start();
     let (one, other) = (server.token("read"), server.token("read"));
     let stream = |token: String| {
-        let asked = server.http.get(server.at("/v1/stream")).bearer_auth(token);
-        async move { asked.send().await.unwrap() }
+        let request = server.http.get(server.at("/v1/stream")).bearer_auth(token);
+        async move { request.send().await.unwrap() }
     };
     let mine = [stream(one.clone()).await, stream(one.clone()).await];
     assert!(mine.iter().all(|stream| stream.status() == 200));
@@ -156,11 +156,11 @@ async fn one_token_leaves_half_of_the_places_of_its_role_to_others() {
         (third.status().as_u16(), &third.headers()["retry-after"]),
         (503, &"1".parse().unwrap())
     );
-    let told: serde_json::Value = third.json().await.unwrap();
+    let reply: serde_json::Value = third.json().await.unwrap();
     assert_eq!(
-        (&told["limit"], &told["most"]),
+        (&reply["limit"], &reply["most"]),
         (&"long_polls".into(), &2.into()),
-        "{told}"
+        "{reply}"
     );
     let theirs = [stream(other.clone()).await, stream(other).await];
     assert!(theirs.iter().all(|stream| stream.status() == 200));
@@ -168,7 +168,7 @@ async fn one_token_leaves_half_of_the_places_of_its_role_to_others() {
 
 #[tokio::test]
 async fn tokens_that_send_keep_no_operator_out() {
-    // Two tokens of the role send had taken all places of writes, and nobody could cancel.
+    // Two tokens of the role send had taken all slots for writes, and no operator could cancel.
     let url = abide_pgtest::server().fresh_database();
     let server = server()
         .over(Over::Url(url.clone()))
@@ -180,8 +180,8 @@ async fn tokens_that_send_keep_no_operator_out() {
     for key in ["locked", "free"] {
         let start = server.http.post(server.at("/v1/instances"));
         let start = start.json(&json!({"machine": "m", "key": key}));
-        let (status, told) = answer(start.bearer_auth(&operator)).await;
-        assert_eq!(status, 201, "{told}");
+        let (status, reply) = answer(start.bearer_auth(&operator)).await;
+        assert_eq!(status, 201, "{reply}");
     }
     // Requests that last: a foreign session holds the row that they are for.
     let holding = url.clone();
@@ -197,17 +197,17 @@ async fn tokens_that_send_keep_no_operator_out() {
     }
     let signal = |token: &str| {
         let path = server.at("/v1/instances/locked/signals/go");
-        let asked = server.http.post(path).bearer_auth(token);
-        asked.json(&json!({}))
+        let request = server.http.post(path).bearer_auth(token);
+        request.json(&json!({}))
     };
     let lasting = senders.clone().map(|token| {
-        let asked = signal(&token);
+        let request = signal(&token);
         tokio::spawn(async move {
-            // What looks whether the place is taken may have it for a moment.
+            // The check whether the slot is taken may have it for a moment.
             loop {
-                let told = answer(asked.try_clone().unwrap()).await;
-                if told.1["limit"] != "in_flight" {
-                    return told;
+                let reply = answer(request.try_clone().unwrap()).await;
+                if reply.1["limit"] != "in_flight" {
+                    return reply;
                 }
             }
         })
@@ -215,28 +215,28 @@ async fn tokens_that_send_keep_no_operator_out() {
     for sender in &senders {
         let began = Instant::now();
         loop {
-            assert!(began.elapsed() < PATIENCE, "its place is never taken");
-            let look = Duration::from_millis(300);
-            let asked = tokio::time::timeout(look, answer(signal(sender))).await;
-            if let Ok((status, told)) = asked {
-                assert_eq!((status, &told["limit"]), (503, &json!("in_flight")));
+            assert!(began.elapsed() < PATIENCE, "its slot is never taken");
+            let pause = Duration::from_millis(300);
+            let outcome = tokio::time::timeout(pause, answer(signal(sender))).await;
+            if let Ok((status, reply)) = outcome {
+                assert_eq!((status, &reply["limit"]), (503, &json!("in_flight")));
                 break;
             }
         }
     }
     let cancel = server.http.post(server.at("/v1/instances/free/cancel"));
     let began = Instant::now();
-    let (status, told) = answer(cancel.bearer_auth(&operator).json(&json!({}))).await;
-    assert_eq!(status, 200, "{told}");
-    assert!(began.elapsed() < Duration::from_secs(3), "{told}");
+    let (status, reply) = answer(cancel.bearer_auth(&operator).json(&json!({}))).await;
+    assert_eq!(status, 200, "{reply}");
+    assert!(began.elapsed() < Duration::from_secs(3), "{reply}");
     assert!(
         lasting.iter().all(|one| !one.is_finished()),
-        "the places were free meanwhile"
+        "the slots were free meanwhile"
     );
     held.join().unwrap();
     for one in lasting {
-        let (status, told) = one.await.unwrap();
-        assert_eq!(status, 202, "{told}");
+        let (status, reply) = one.await.unwrap();
+        assert_eq!(status, 202, "{reply}");
     }
 }
 
@@ -248,11 +248,11 @@ async fn idle_connections_are_closed_on_http_1_and_2() {
     // How HTTP/2 begins, and settings that say nothing.
     let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
     two.write_all(preface).await.unwrap();
-    let mut said = Vec::new();
-    let ended = tokio::time::timeout(PATIENCE, two.read_to_end(&mut said)).await;
-    assert!(ended.is_ok(), "it is still open, and said {said:?}");
+    let mut bytes = Vec::new();
+    let ended = tokio::time::timeout(PATIENCE, two.read_to_end(&mut bytes)).await;
+    assert!(ended.is_ok(), "it is still open, and sent {bytes:?}");
     // It says goodbye: a frame of the type 7.
-    assert!(said.len() > 9, "{said:?}");
+    assert!(bytes.len() > 9, "{bytes:?}");
 
     let mut one = Raw::to(&server).await;
     one.send("GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n")
@@ -261,8 +261,8 @@ async fn idle_connections_are_closed_on_http_1_and_2() {
     one.rest().await;
 
     // One that says nothing at all is closed too.
-    let said = Raw::to(&server).await.rest().await;
-    assert_eq!(said.text, "");
+    let response = Raw::to(&server).await.rest().await;
+    assert_eq!(response.text, "");
 }
 
 #[tokio::test]
@@ -274,8 +274,8 @@ async fn a_connection_that_is_used_or_waits_is_not_idle() {
         .unwrap();
     let claim = json!({"worker": "w", "queue": "default", "machines": [{"name": "m", "version": 1}], "wait_ms": 1_200});
     let waited = client.post(server.at("/v1/workers/claim")).json(&claim);
-    let (status, told) = answer(waited).await;
-    assert_eq!(status, 200, "{told}");
+    let (status, reply) = answer(waited).await;
+    assert_eq!(status, 200, "{reply}");
     let stream = client.get(server.at("/v1/stream")).send().await.unwrap();
     let mut stream = stream;
     let silent = tokio::time::timeout(Duration::from_millis(1_200), async {

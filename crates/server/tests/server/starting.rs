@@ -46,12 +46,12 @@ async fn without_a_store_it_makes_one_in_the_data_directory() {
 }
 
 #[test]
-fn what_keeps_it_from_starting_is_said_with_the_exit_code_for_it() {
+fn a_problem_at_start_is_printed_and_has_its_exit_code() {
     let home = home();
     let held = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let taken = held.local_addr().unwrap().to_string();
     let store = format!("sqlite:{}", home.path().join("a.db").display());
-    for (listen, store, code, told) in [
+    for (listen, store, code, expected) in [
         ("nonsense", store.as_str(), 2, "HOST:PORT"),
         (taken.as_str(), store.as_str(), 3, "cannot listen"),
         (
@@ -68,11 +68,15 @@ fn what_keeps_it_from_starting_is_said_with_the_exit_code_for_it() {
             .args(["--wait", "100ms"])
             .output()
             .unwrap();
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(code), "{listen} {store}: {said}");
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(
+            output.status.code(),
+            Some(code),
+            "{listen} {store}: {stderr}"
+        );
         assert!(
-            said.contains(told) && said.contains("try: "),
-            "{listen} {store}: {said}"
+            stderr.contains(expected) && stderr.contains("try: "),
+            "{listen} {store}: {stderr}"
         );
     }
 }
@@ -111,17 +115,17 @@ fn the_wait_for_a_database_is_a_flag() {
         .env("ABIDE_STORE_WAIT_MS", "600000")
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(3), "{said}");
-    assert!(!said.contains("waiting for the store"), "{said}");
-    assert!(began.elapsed() < Duration::from_secs(30), "{said}");
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(3), "{stderr}");
+    assert!(!stderr.contains("waiting for the store"), "{stderr}");
+    assert!(began.elapsed() < Duration::from_secs(30), "{stderr}");
     for wrong in ["60", "a while", "2d"] {
         let output = crate::common::abide(home.path())
             .args(["serve", "--listen", "127.0.0.1:0", "--wait", wrong])
             .output()
             .unwrap();
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(2), "{wrong}: {said}");
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{wrong}: {stderr}");
     }
 }
 
@@ -138,14 +142,14 @@ fn a_missing_database_is_an_error_at_once_that_says_how_to_create_it() {
         .arg(format!("{server}/absent"))
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(3), "{said}");
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(3), "{stderr}");
     assert!(
-        said.contains("createdb") && said.contains("absent"),
-        "{said}"
+        stderr.contains("createdb") && stderr.contains("absent"),
+        "{stderr}"
     );
-    assert!(!said.contains("broken"), "{said}");
-    assert!(began.elapsed() < Duration::from_secs(30), "{said}");
+    assert!(!stderr.contains("broken"), "{stderr}");
+    assert!(began.elapsed() < Duration::from_secs(30), "{stderr}");
 }
 
 #[test]

@@ -6,7 +6,7 @@ use crate::common::{Server, server};
 use crate::raw::Raw;
 
 /// Sends bytes and reads what comes back, to the end.
-async fn told(server: &Server, bytes: &[u8]) -> crate::raw::Said {
+async fn exchange(server: &Server, bytes: &[u8]) -> crate::raw::RawResponse {
     let mut raw = Raw::to(server).await;
     raw.send(bytes).await;
     raw.no_more().await;
@@ -84,9 +84,9 @@ async fn strange_requests_are_answered() {
         ("POST /v1/events HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: 2\r\n\r\n{}".to_owned(), vec![415]),
         ("POST /v1/events HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: text/html\r\ncontent-length: 2\r\n\r\n{}".to_owned(), vec![415]),
     ] {
-        let said = told(&server, request.as_bytes()).await;
+        let response = exchange(&server, request.as_bytes()).await;
         let shown: String = request.chars().take(120).collect();
-        assert!(said.status.is_some_and(|status| wanted.contains(&status)), "{shown:?} was answered {said:?}, not {wanted:?}");
+        assert!(response.status.is_some_and(|status| wanted.contains(&status)), "{shown:?} was answered {response:?}, not {wanted:?}");
     }
     // Deep and wrong JSON.
     let (opened, closed) = ("[".repeat(100_000), "]".repeat(100_000));
@@ -95,14 +95,17 @@ async fn strange_requests_are_answered() {
         format!("{opened}{closed}"),
         format!("{{\"type\":\"t\",\"payload\":{opened}{closed}}}"),
     ] {
-        let said = told(
+        let response = exchange(
             &server,
             post(&format!("content-length: {}\r\n\r\n{body}", body.len())).as_bytes(),
         )
         .await;
-        assert!(said.status.is_some_and(|status| status < 500), "{said:?}");
+        assert!(
+            response.status.is_some_and(|status| status < 500),
+            "{response:?}"
+        );
     }
-    let said = told(
+    let response = exchange(
         &server,
         &[
             post("content-length: 4\r\n\r\n").as_bytes(),
@@ -111,7 +114,7 @@ async fn strange_requests_are_answered() {
         .concat(),
     )
     .await;
-    assert!(matches!(said.status, Some(400 | 422)), "{said:?}");
+    assert!(matches!(response.status, Some(400 | 422)), "{response:?}");
     lives(&mut server).await;
 }
 
@@ -174,10 +177,10 @@ async fn http_2_is_spoken_without_tls() {
     );
 }
 
-/// A small generator, so that a run can be repeated.
-struct Dice(u64);
+/// A small random number generator with a seed, so that a run can be repeated.
+struct Random(u64);
 
-impl Dice {
+impl Random {
     fn next(&mut self) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -197,7 +200,7 @@ async fn random_bytes_and_broken_requests_never_hang_it() {
         .set("request_timeout_ms", 1000)
         .start();
     let seed: u64 = 0x5eed_0006;
-    let mut dice = Dice(seed);
+    let mut random = Random(seed);
     let whole = [
         b"GET /v1/instances?limit=10 HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n".to_vec(),
         b"POST /v1/events HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length: 28\r\n\r\n{\"type\":\"t\",\"payload\":[1,2]}".to_vec(),
@@ -205,28 +208,28 @@ async fn random_bytes_and_broken_requests_never_hang_it() {
         b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0".to_vec(),
     ];
     for round in 0..300 {
-        let mut bytes = if dice.below(4) == 0 {
-            (0..1 + dice.below(400))
-                .map(|_| (dice.next() & 0xff) as u8)
+        let mut bytes = if random.below(4) == 0 {
+            (0..1 + random.below(400))
+                .map(|_| (random.next() & 0xff) as u8)
                 .collect()
         } else {
-            let mut bytes = whole[dice.below(whole.len())].clone();
-            for _ in 0..1 + dice.below(4) {
-                let place = dice.below(bytes.len());
-                match dice.below(4) {
-                    0 => bytes[place] = (dice.next() & 0xff) as u8,
-                    1 => drop(bytes.remove(place)),
-                    2 => bytes.insert(place, (dice.next() & 0xff) as u8),
-                    _ => bytes.truncate(place.max(1)),
+            let mut bytes = whole[random.below(whole.len())].clone();
+            for _ in 0..1 + random.below(4) {
+                let position = random.below(bytes.len());
+                match random.below(4) {
+                    0 => bytes[position] = (random.next() & 0xff) as u8,
+                    1 => drop(bytes.remove(position)),
+                    2 => bytes.insert(position, (random.next() & 0xff) as u8),
+                    _ => bytes.truncate(position.max(1)),
                 }
             }
             bytes
         };
-        if dice.below(3) == 0 {
+        if random.below(3) == 0 {
             bytes.extend(b"\r\n\r\n");
         }
         let two = bytes.starts_with(b"PRI * HTTP/2");
-        let said = told(&server, &bytes).await;
+        let response = exchange(&server, &bytes).await;
         // A head that has come to its end is answered.
         let begun = bytes
             .iter()
@@ -234,13 +237,13 @@ async fn random_bytes_and_broken_requests_never_hang_it() {
             .unwrap_or(bytes.len());
         let whole = bytes[begun..].windows(4).any(|four| four == b"\r\n\r\n");
         assert!(
-            two || !whole || said.status.is_some(),
-            "seed {seed:x}, round {round}: {:?} was not answered: {said:?}",
+            two || !whole || response.status.is_some(),
+            "seed {seed:x}, round {round}: {:?} was not answered: {response:?}",
             String::from_utf8_lossy(&bytes)
         );
         assert!(
-            said.status.is_none_or(|status| status < 500),
-            "seed {seed:x}, round {round}: {said:?}"
+            response.status.is_none_or(|status| status < 500),
+            "seed {seed:x}, round {round}: {response:?}"
         );
     }
     lives(&mut server).await;
@@ -258,7 +261,7 @@ async fn a_client_that_goes_away_leaves_nothing_behind() {
     while server.get("/v1/queues").await.0 != 200 {
         assert!(
             began.elapsed() < crate::common::PATIENCE,
-            "places are not given back"
+            "slots are not given back"
         );
         tokio::time::sleep(Duration::from_millis(10)).await;
     }

@@ -19,15 +19,15 @@ async fn the_time_is_moved_to_what_is_due_and_no_further() {
     assert_eq!(seen["status"], "scheduled");
     assert_eq!(before["next_due"], seen["due_at"]);
 
-    let ask = json!({"by_ms": 2 * HOUR_MS});
-    let (status, moved) = server.post("/test/clock", &ask).await;
+    let body = json!({"by_ms": 2 * HOUR_MS});
+    let (status, moved) = server.post("/test/clock", &body).await;
     let moved_ms = moved["moved_ms"].as_u64().unwrap();
     assert_eq!(status, 200, "{moved}");
     assert!((1..=HOUR_MS).contains(&moved_ms), "{moved}");
     while server.get("/v1/instances/k").await.1["status"] != "runnable" {
         tokio::task::yield_now().await;
     }
-    let (_, moved) = server.post("/test/clock", &ask).await;
+    let (_, moved) = server.post("/test/clock", &body).await;
     assert_eq!(moved["moved_ms"], 2 * HOUR_MS, "nothing is due: {moved}");
     let (_, after) = server.get("/test/clock").await;
     assert!(after["now"].as_str() > seen["due_at"].as_str());
@@ -47,7 +47,7 @@ async fn other_servers_have_no_such_route() {
 
 #[test]
 fn it_is_refused_where_it_could_do_harm() {
-    for (store, listen, said) in [
+    for (store, listen, expected) in [
         ("sqlite:orders.db", "127.0.0.1:0", "sqlite:orders.db"),
         ("memory:", "0.0.0.0:0", "which others can reach"),
     ] {
@@ -64,9 +64,9 @@ fn it_is_refused_where_it_could_do_harm() {
             .current_dir(home.path())
             .output()
             .unwrap();
-        let told = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(!output.status.success(), "{told}");
-        assert!(told.contains(said), "{told}");
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success(), "{stderr}");
+        assert!(stderr.contains(expected), "{stderr}");
         assert!(!home.path().join("orders.db").exists());
     }
 }

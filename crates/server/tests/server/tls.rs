@@ -88,7 +88,7 @@ fn at(server: &Server, path: &str) -> String {
     format!("https://localhost:{port}{path}")
 }
 
-async fn ask(
+async fn send(
     client: &Https,
     server: &Server,
     path: &str,
@@ -102,11 +102,8 @@ async fn ask(
             .body(Full::from(body.to_string())),
         None => request.body(Full::default()),
     };
-    let asked = client.request(request.unwrap());
-    let response = tokio::time::timeout(PATIENCE, asked)
-        .await
-        .unwrap()
-        .unwrap();
+    let sent = client.request(request.unwrap());
+    let response = tokio::time::timeout(PATIENCE, sent).await.unwrap().unwrap();
     let (version, status) = (response.version(), response.status().as_u16());
     let body = response.into_body().collect().await.unwrap().to_bytes();
     (version, status, String::from_utf8(body.to_vec()).unwrap())
@@ -143,12 +140,12 @@ async fn both_versions_of_http_are_spoken_over_tls() {
     let server = encrypted(&[]);
     for (two, expected) in [(true, Version::HTTP_2), (false, Version::HTTP_11)] {
         let client = client("ca.pem", two);
-        let (version, status, _) = ask(&client, &server, "/healthz", None).await;
+        let (version, status, _) = send(&client, &server, "/healthz", None).await;
         assert_eq!((version, status), (expected, 200));
         let start = json!({"machine": "m", "version": 1, "state": "x".repeat(300_000)});
-        let (_, status, body) = ask(&client, &server, "/v1/instances", Some(start)).await;
+        let (_, status, body) = send(&client, &server, "/v1/instances", Some(start)).await;
         assert_eq!(status, 201, "{body}");
-        let (_, status, body) = ask(&client, &server, "/v1/instances", None).await;
+        let (_, status, body) = send(&client, &server, "/v1/instances", None).await;
         assert_eq!(status, 200);
         assert!(body.len() > 300_000, "an answer of many records");
     }
@@ -179,7 +176,7 @@ async fn the_command_line_speaks_to_a_server_over_tls() {
 }
 
 #[tokio::test]
-async fn who_speaks_without_tls_is_told_so() {
+async fn a_client_that_speaks_without_tls_learns_so() {
     let server = encrypted(&[]);
     let mut stream = TcpStream::connect(server.address()).await.unwrap();
     let request = b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n";
@@ -191,7 +188,7 @@ async fn who_speaks_without_tls_is_told_so() {
 }
 
 #[tokio::test]
-async fn slow_handshakes_shut_nobody_out_and_are_let_go() {
+async fn slow_handshakes_block_no_other_client_and_are_disconnected() {
     // As slow heads: a handshake has the time of a head.
     let server = encrypted(&[("header_timeout_ms", "600"), ("connections", "50")]);
     let mut slow = Vec::new();
@@ -204,13 +201,13 @@ async fn slow_handshakes_shut_nobody_out_and_are_let_go() {
         slow.push(stream);
     }
     let client = client("ca.pem", true);
-    assert_eq!(ask(&client, &server, "/healthz", None).await.1, 200);
+    assert_eq!(send(&client, &server, "/healthz", None).await.1, 200);
     for mut stream in slow {
         let mut rest = Vec::new();
         let read = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut rest)).await;
         assert!(read.is_ok(), "a slow handshake is let go");
     }
-    // One that has shaken hands and says half a head is answered, as without TLS.
+    // One that has shaken hands and sends half a head is answered, as without TLS.
     let mut stream = shake_hands(&server, "ca.pem").await.unwrap();
     stream.write_all(b"GET /healthz HT").await.unwrap();
     let mut answer = Vec::new();
@@ -241,11 +238,11 @@ async fn a_client_that_goes_away_during_its_poll_takes_nothing_with_it() {
     polls(&client, &server, "0").await;
     let start = json!({"machine": "m", "version": 1, "state": 0});
     assert_eq!(
-        ask(&client, &server, "/v1/instances", Some(start)).await.1,
+        send(&client, &server, "/v1/instances", Some(start)).await.1,
         201
     );
     let claim = json!({"worker": "here", "queue": "default", "machines": lanes, "wait_ms": 20_000});
-    let (_, status, body) = ask(&client, &server, "/v1/workers/claim", Some(claim)).await;
+    let (_, status, body) = send(&client, &server, "/v1/workers/claim", Some(claim)).await;
     let body: Value = serde_json::from_str(&body).unwrap();
     assert_eq!(
         (status, &body["claims"][0]["attempt"]),
@@ -259,7 +256,7 @@ async fn polls(client: &Https, server: &Server, count: &str) {
     let line = format!("abide_http_long_polls {count}\n");
     let until = Instant::now() + PATIENCE;
     loop {
-        let (_, _, text) = ask(client, server, "/metrics", None).await;
+        let (_, _, text) = send(client, server, "/metrics", None).await;
         if text.contains(&line) {
             return;
         }
@@ -272,7 +269,7 @@ async fn polls(client: &Https, server: &Server, count: &str) {
 async fn a_certificate_that_changes_is_read_again_and_a_bad_one_is_not_taken() {
     let server = encrypted(&[]);
     let before = client("ca.pem", true);
-    assert_eq!(ask(&before, &server, "/healthz", None).await.1, 200);
+    assert_eq!(send(&before, &server, "/healthz", None).await.1, 200);
     // Half of a change: the certificate is not that of the key.
     std::fs::copy(file("renewed.pem"), server.home().join("cert.pem")).unwrap();
     server.signal("HUP");
@@ -283,8 +280,8 @@ async fn a_certificate_that_changes_is_read_again_and_a_bad_one_is_not_taken() {
     server.signal("HUP");
     shows(&server, "renewed.pem").await;
     assert!(shake_hands(&server, "ca.pem").await.is_err());
-    // Who is connected stays so.
-    assert_eq!(ask(&before, &server, "/healthz", None).await.1, 200);
+    // Open connections stay open.
+    assert_eq!(send(&before, &server, "/healthz", None).await.1, 200);
     std::fs::remove_file(server.home().join("key.pem")).unwrap();
     server.signal("HUP");
     logs(&server, "cannot be read").await;

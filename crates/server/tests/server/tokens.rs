@@ -1,4 +1,4 @@
-//! Whom it lets in: everybody on loopback until there is a token, and then who has one of the right role.
+//! Access control: everybody on loopback until there is a token, and then only callers with a token of the right role.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -7,8 +7,13 @@ use serde_json::Value;
 
 use crate::common::{Server, abide, answer, home, postgres, server};
 
-/// Asks with a token, if there is one.
-async fn ask(server: &Server, method: &str, path: &str, token: Option<&str>) -> (u16, Value) {
+/// Sends a request with a token, if there is one.
+async fn send_request(
+    server: &Server,
+    method: &str,
+    path: &str,
+    token: Option<&str>,
+) -> (u16, Value) {
     let mut request = server
         .http
         .request(method.to_uppercase().parse().unwrap(), server.at(path));
@@ -29,8 +34,8 @@ async fn guarded(server: &Server) -> BTreeMap<&'static str, String> {
         .map(|role| (role, server.token(role)))
         .into();
     let began = Instant::now();
-    while ask(server, "get", "/v1/queues", None).await.0 != 401
-        || ask(server, "get", "/v1/queues", Some(&tokens["operate"]))
+    while send_request(server, "get", "/v1/queues", None).await.0 != 401
+        || send_request(server, "get", "/v1/queues", Some(&tokens["operate"]))
             .await
             .0
             == 401
@@ -77,12 +82,12 @@ async fn every_route_asks_for_its_role(server: Server) {
     let tokens = guarded(&server).await;
     let mut routes = 0;
     for (path, methods) in api["paths"].as_object().unwrap() {
-        let place = ["target", "name", "id", "worker", "source"]
+        let url_path = ["target", "name", "id", "worker", "source"]
             .iter()
             .fold(path.clone(), |path, part| {
                 path.replace(&format!("{{{part}}}"), "1")
             });
-        let place = place.replace("{version}", "1");
+        let url_path = url_path.replace("{version}", "1");
         for method in methods.as_object().unwrap().keys() {
             let allowed = roles(method, path);
             if path == "/v1/stream" {
@@ -90,13 +95,14 @@ async fn every_route_asks_for_its_role(server: Server) {
             }
             routes += 1;
             let open = allowed.contains(&"open");
-            let (status, body) = ask(&server, method, &place, None).await;
+            let (status, body) = send_request(&server, method, &url_path, None).await;
             assert_eq!(
                 status == 401,
                 !open,
                 "{method} {path} without a token: {status} {body}"
             );
-            let (status, body) = ask(&server, method, &place, Some("abide_nonsense")).await;
+            let (status, body) =
+                send_request(&server, method, &url_path, Some("abide_nonsense")).await;
             assert_eq!(
                 status == 401,
                 !open,
@@ -104,7 +110,7 @@ async fn every_route_asks_for_its_role(server: Server) {
             );
             for (role, token) in &tokens {
                 let may = open || *role == "operate" || allowed.contains(role);
-                let (status, body) = ask(&server, method, &place, Some(token)).await;
+                let (status, body) = send_request(&server, method, &url_path, Some(token)).await;
                 assert_eq!(
                     status != 403 && status != 401,
                     may,
@@ -135,8 +141,11 @@ async fn every_route_asks_for_its_role_on_postgres() {
 #[tokio::test]
 async fn without_any_token_loopback_is_open() {
     let server = server().start();
-    assert_eq!(ask(&server, "get", "/v1/queues", None).await.0, 200);
-    assert_eq!(ask(&server, "get", "/metrics", None).await.0, 200);
+    assert_eq!(
+        send_request(&server, "get", "/v1/queues", None).await.0,
+        200
+    );
+    assert_eq!(send_request(&server, "get", "/metrics", None).await.0, 200);
 }
 
 #[tokio::test]
@@ -177,7 +186,7 @@ async fn an_open_server_takes_nothing_that_came_through_a_proxy() {
         let request = server.http.get(server.at(path)).header("via", "1.1 proxy");
         assert_eq!(answer(request).await.0, 200, "{path}");
     }
-    // With a token it is known who asks. The server notices the first one within a few seconds.
+    // With a token the caller is known. The server notices the first one within a few seconds.
     let token = server.token("read");
     let until = std::time::Instant::now() + crate::common::PATIENCE;
     loop {
@@ -194,7 +203,7 @@ async fn an_open_server_takes_nothing_that_came_through_a_proxy() {
 }
 
 #[tokio::test]
-async fn who_brings_no_token_is_told_how() {
+async fn a_request_without_a_token_is_answered_how_to_send_one() {
     let server = server().start();
     let tokens = guarded(&server).await;
     let response = server.http.get(server.at("/metrics")).send().await.unwrap();
@@ -210,12 +219,15 @@ async fn who_brings_no_token_is_told_how() {
         "application/problem+json"
     );
     assert_eq!(
-        ask(&server, "get", "/metrics", Some(&tokens["read"]))
+        send_request(&server, "get", "/metrics", Some(&tokens["read"]))
             .await
             .0,
         200
     );
-    assert_eq!(ask(&server, "get", "/v1/stream", None).await.0, 401);
+    assert_eq!(
+        send_request(&server, "get", "/v1/stream", None).await.0,
+        401
+    );
     // Another scheme, or no token after it.
     for value in [
         "Basic eDp5",
@@ -243,7 +255,7 @@ async fn a_revoked_token_is_out_within_three_seconds() {
     let tokens = guarded(&server).await;
     assert!(server.cli(&["token", "revoke", "read-1"]).status.success());
     let began = Instant::now();
-    while ask(&server, "get", "/v1/queues", Some(&tokens["read"]))
+    while send_request(&server, "get", "/v1/queues", Some(&tokens["read"]))
         .await
         .0
         != 401
@@ -266,7 +278,7 @@ async fn the_last_token_that_is_revoked_does_not_open_the_door() {
         assert!(revoked.status.success());
     }
     let began = Instant::now();
-    while ask(&server, "get", "/v1/queues", Some(&tokens["operate"]))
+    while send_request(&server, "get", "/v1/queues", Some(&tokens["operate"]))
         .await
         .0
         != 401
@@ -274,8 +286,14 @@ async fn the_last_token_that_is_revoked_does_not_open_the_door() {
         assert!(began.elapsed() < Duration::from_secs(5));
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    assert_eq!(ask(&server, "get", "/v1/queues", None).await.0, 401);
-    assert_eq!(ask(&server, "post", "/v1/instances", None).await.0, 401);
+    assert_eq!(
+        send_request(&server, "get", "/v1/queues", None).await.0,
+        401
+    );
+    assert_eq!(
+        send_request(&server, "post", "/v1/instances", None).await.0,
+        401
+    );
 }
 
 #[tokio::test]
@@ -300,13 +318,13 @@ async fn a_page_of_another_site_can_make_a_browser_do_nothing() {
     ] {
         assert_eq!(answer(from(own)).await.0, 404, "{own}");
     }
-    // What a page may send without being asked is no JSON.
+    // What a page may send without a preflight request is not JSON.
     let request = server.http.post(server.at("/rpc/v1"));
     let request = request.header("content-type", "text/plain").body("\"now\"");
     assert_eq!(answer(request).await.0, 415);
 }
 
-/// A client that finds a name at the server, as a browser does whose DNS was told so.
+/// A client that resolves a name to the server, as a browser does after DNS rebinding.
 fn rebound(server: &Server, name: &str, two: bool) -> (reqwest::Client, String) {
     let address: std::net::SocketAddr = server.address().parse().unwrap();
     let client = reqwest::Client::builder().resolve(name, address);
@@ -336,25 +354,25 @@ async fn a_page_whose_name_was_made_to_lead_here_can_read_nothing() {
                 "/openapi.json",
                 "/metrics",
                 "/v1/stream",
-                "/rpc/v1/news",
+                "/rpc/v1/notifications",
             ] {
                 let (status, problem) = answer(client.get(format!("{url}{path}"))).await;
                 assert_eq!(status, 421, "{foreign} {path} {problem}");
-                let told = problem["detail"].as_str().unwrap();
+                let detail = problem["detail"].as_str().unwrap();
                 assert!(
-                    told.contains("localhost") && told.contains("abide token create"),
-                    "{told}"
+                    detail.contains("localhost") && detail.contains("abide token create"),
+                    "{detail}"
                 );
             }
             let start = client
                 .post(format!("{url}/v1/instances"))
                 .json(&serde_json::json!({"machine": "m"}));
             assert_eq!(answer(start).await.0, 421, "{foreign}");
-            let ask = client
+            let request = client
                 .post(format!("{url}/rpc/v1"))
-                .json(&serde_json::json!("machines"));
-            assert_eq!(answer(ask).await.0, 421, "{foreign}");
-            // What tells nothing is open to all.
+                .json(&serde_json::json!("now"));
+            assert_eq!(answer(request).await.0, 421, "{foreign}");
+            // A route that reveals nothing is open to all.
             assert_eq!(answer(client.get(format!("{url}/healthz"))).await.0, 200);
         }
         for own in ["localhost", "LOCALHOST", "shop.localhost"] {
@@ -411,7 +429,7 @@ async fn with_a_token_a_server_answers_to_every_name() {
 }
 
 #[tokio::test]
-async fn who_only_sends_is_told_of_answers_and_not_of_what_is_worked_on() {
+async fn a_token_that_only_sends_hears_of_answers_and_not_of_other_work() {
     use futures_util::StreamExt;
     let server = server().start();
     let tokens = guarded(&server).await;
@@ -424,7 +442,7 @@ async fn who_only_sends_is_told_of_answers_and_not_of_what_is_worked_on() {
     let listen = async |role: &str| {
         let request = server
             .http
-            .get(server.at("/rpc/v1/news"))
+            .get(server.at("/rpc/v1/notifications"))
             .bearer_auth(&tokens[role]);
         let response = request.send().await.unwrap();
         assert_eq!(response.status(), 200, "{role}");
@@ -462,14 +480,19 @@ async fn who_only_sends_is_told_of_answers_and_not_of_what_is_worked_on() {
                 .unwrap();
             text.push_str(std::str::from_utf8(&piece.unwrap().unwrap()).unwrap());
         }
-        let told = text.lines().filter_map(|line| line.strip_prefix("data:"));
+        let data_lines = text.lines().filter_map(|line| line.strip_prefix("data:"));
         heard.insert(
             role,
-            told.map(|data| serde_json::from_str(data.trim()).unwrap())
+            data_lines
+                .map(|data| serde_json::from_str(data.trim()).unwrap())
                 .collect(),
         );
     }
-    let has = |role: &str, what: &str| heard[role].iter().any(|told| told.get(what).is_some());
+    let has = |role: &str, what: &str| {
+        heard[role]
+            .iter()
+            .any(|effects| effects.get(what).is_some())
+    };
     for role in ["read", "work", "operate"] {
         assert!(
             has(role, "ready") && has(role, "ended"),
@@ -512,7 +535,9 @@ async fn a_token_is_shown_once_and_never_stored() {
     let wrong = server.cli(&["token", "create", "--role", "admin"]);
     assert_eq!(wrong.status.code(), Some(2));
     assert_eq!(
-        ask(&server, "get", "/v1/updates/1", Some(&token)).await.0,
+        send_request(&server, "get", "/v1/updates/1", Some(&token))
+            .await
+            .0,
         404
     );
     let log = server.log();
@@ -539,9 +564,9 @@ async fn listening_for_others_without_a_token_is_refused_with_what_to_do() {
         command
     };
     let refused = serve().output().unwrap();
-    let told = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert_eq!(refused.status.code(), Some(1), "{told}");
-    assert!(told.contains("abide token create --role"), "{told}");
+    let stderr = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert_eq!(refused.status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("abide token create --role"), "{stderr}");
     // A webhook without proof is refused there, too.
     let made = abide(home.path())
         .args(["token", "create", "--role", "read", "--store", &store])
@@ -555,10 +580,10 @@ async fn listening_for_others_without_a_token_is_refused_with_what_to_do() {
     )
     .unwrap();
     let refused = serve().arg("--config").arg(&file).output().unwrap();
-    let told = String::from_utf8_lossy(&refused.stderr).into_owned();
+    let stderr = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(
-        !refused.status.success() && told.contains("scheme none"),
-        "{told}"
+        !refused.status.success() && stderr.contains("scheme none"),
+        "{stderr}"
     );
     let mut child = serve()
         .stdout(std::process::Stdio::piped())
@@ -586,8 +611,16 @@ async fn a_token_of_the_settings_is_known_from_the_start_and_replaced_by_the_nex
         std::fs::write(&file, format!("{first}\n")).unwrap();
         let path = file.display().to_string();
         let running = setup().env("ABIDE_BOOTSTRAP_TOKEN_FILE", &path).start();
-        assert_eq!(ask(&running, "get", "/v1/queues", None).await.0, 401);
-        assert_eq!(ask(&running, "get", "/v1/queues", Some(first)).await.0, 200);
+        assert_eq!(
+            send_request(&running, "get", "/v1/queues", None).await.0,
+            401
+        );
+        assert_eq!(
+            send_request(&running, "get", "/v1/queues", Some(first))
+                .await
+                .0,
+            200
+        );
         let store = running.store.clone();
         let kept = running.stop();
         std::fs::write(&file, second).unwrap();
@@ -595,8 +628,18 @@ async fn a_token_of_the_settings_is_known_from_the_start_and_replaced_by_the_nex
             .over(crate::common::Over::Url(store))
             .env("ABIDE_BOOTSTRAP_TOKEN_FILE", &path)
             .start();
-        assert_eq!(ask(&again, "get", "/v1/queues", Some(second)).await.0, 200);
-        assert_eq!(ask(&again, "get", "/v1/queues", Some(first)).await.0, 401);
+        assert_eq!(
+            send_request(&again, "get", "/v1/queues", Some(second))
+                .await
+                .0,
+            200
+        );
+        assert_eq!(
+            send_request(&again, "get", "/v1/queues", Some(first))
+                .await
+                .0,
+            401
+        );
         drop(kept);
     }
 }

@@ -1,4 +1,4 @@
-//! What a collector of traces is told, after real work.
+//! Spans that a collector of traces receives, after real work.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -21,14 +21,14 @@ type Spans = Arc<Mutex<Vec<Value>>>;
 /// A collector on a free port, and what it was sent.
 async fn collector() -> (String, Spans) {
     let spans = Spans::default();
-    let told = spans.clone();
+    let received = spans.clone();
     let take = move |axum::Json(sent): axum::Json<Value>| async move {
         let resources = sent["resourceSpans"].as_array().unwrap().clone();
         let scopes = resources
             .iter()
             .flat_map(|one| one["scopeSpans"].as_array().unwrap());
         let sent = scopes.flat_map(|one| one["spans"].as_array().unwrap().clone());
-        told.lock().unwrap().extend(sent);
+        received.lock().unwrap().extend(sent);
         axum::Json(json!({}))
     };
     let address = listen(axum::Router::new().route("/v1/traces", post(take))).await;
@@ -43,7 +43,7 @@ async fn listen(router: axum::Router) -> String {
     address
 }
 
-/// What a collector was sent in protobuf, over HTTP or gRPC: the headers of each request, and what was in it.
+/// Requests that a collector received in protobuf, over HTTP or gRPC: the headers and the message of each.
 type Exports = Arc<Mutex<Vec<(HeaderMap, ExportTraceServiceRequest)>>>;
 
 /// A collector of protobuf, that answers at these paths: over HTTP/1.1 it is given the message, over gRPC (HTTP/2) a frame.
@@ -212,21 +212,21 @@ async fn traces_are_turned_off_and_sampled_as_the_standard_variables_say() {
 }
 
 async fn claim(server: &Server, worker: &str) -> Value {
-    let ask = json!({"worker": worker, "queue": "default", "machines": [{"name": "m", "version": 1}], "wait_ms": 10_000, "lease_ms": 1_000});
-    let (status, mut claimed) = server.post("/v1/workers/claim", &ask).await;
+    let body = json!({"worker": worker, "queue": "default", "machines": [{"name": "m", "version": 1}], "wait_ms": 10_000, "lease_ms": 1_000});
+    let (status, mut claimed) = server.post("/v1/workers/claim", &body).await;
     assert_eq!(status, 200, "{claimed}");
     claimed["claims"][0].take()
 }
 
 async fn commit(server: &Server, worker: &str, claim: &Value, outcome: Value) {
     let outcomes = json!([{"claim": claim["claim"], "outcome": outcome}]);
-    let (_, told) = server
+    let (_, reply) = server
         .post(
             "/v1/workers/commit",
             &json!({"worker": worker, "outcomes": outcomes}),
         )
         .await;
-    assert_eq!(told["results"][0]["status"], "committed", "{told}");
+    assert_eq!(reply["results"][0]["status"], "committed", "{reply}");
 }
 
 /// The one span of that name and outcome.
@@ -321,7 +321,7 @@ async fn each_attempt_is_one_closed_span_linked_to_what_woke_it_on_postgres() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn steps_of_the_servers_own_engine_are_told_of_too() {
+async fn steps_of_the_servers_own_engine_have_spans_too() {
     let (endpoint, spans) = collector().await;
     let mut server = server()
         .set("otel_endpoint", &endpoint)
@@ -348,7 +348,7 @@ async fn steps_of_the_servers_own_engine_are_told_of_too() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_collector_that_is_away_disturbs_nobody() {
+async fn a_collector_that_is_away_does_not_disturb_the_server() {
     let mut server = server().set("otel_endpoint", "http://127.0.0.1:9").start();
     let start = json!({"machine": "m", "version": 1, "state": 0});
     assert_eq!(server.post("/v1/instances", &start).await.0, 201);

@@ -1,4 +1,4 @@
-//! Clients that ask and do not read: they keep nobody else out, and are let go in the end.
+//! Clients that do not read the responses to their requests: they block no other client, and are disconnected in the end.
 
 use std::time::{Duration, Instant};
 
@@ -41,8 +41,8 @@ impl Two {
         self.send(&[&head, payload].concat()).await
     }
 
-    /// Asks with GET.
-    async fn ask(&mut self, path: &str) -> std::io::Result<()> {
+    /// Sends a GET request.
+    async fn get(&mut self, path: &str) -> std::io::Result<()> {
         // `:method: GET` and `:scheme: http` by their numbers, `:path` and `:authority` as they are.
         let mut head = vec![0x82, 0x86];
         for (name, value) in [(4, path), (1, "localhost")] {
@@ -72,8 +72,8 @@ async fn is_served(server: &Server) {
     let (status, page) = server.get("/v1/instances?limit=1").await;
     let items = page["items"].as_array().map(Vec::len);
     assert_eq!((status, items), (200, Some(1)));
-    let (status, told) = server.post("/v1/events", &json!({"type": "t"})).await;
-    assert_eq!(status, 200, "{told}");
+    let (status, reply) = server.post("/v1/events", &json!({"type": "t"})).await;
+    assert_eq!(status, 200, "{reply}");
     assert!(began.elapsed() < PATIENCE / 3, "{:?}", began.elapsed());
 }
 
@@ -82,7 +82,7 @@ async fn is_let_go(server: &Server, window: u32, paths: &[&str]) {
     let mut two = Two::to(server, window).await;
     for _ in 0..20 {
         for path in paths {
-            two.ask(path).await.unwrap();
+            two.get(path).await.unwrap();
         }
     }
     is_served(server).await;
@@ -105,8 +105,8 @@ async fn is_let_go(server: &Server, window: u32, paths: &[&str]) {
 
 #[tokio::test]
 async fn answers_that_a_client_of_http_2_does_not_take_end_its_connection() {
-    // A client that let one byte of each answer through was given all of them: HTTP/2 took each page whole, so nobody knew
-    // that it was never taken, and up to 256 of them stayed in memory for as long as the client kept its connection busy.
+    // A client that let one byte of each answer through was given all of them: HTTP/2 took each page whole, so the server did
+    // not see that it was never taken. Up to 256 of them stayed in memory for as long as the client kept its connection busy.
     let server = with_large_pages().await;
     for window in [0, 1, 65_535] {
         is_let_go(&server, window, &["/v1/instances?limit=100"]).await;
@@ -116,17 +116,22 @@ async fn answers_that_a_client_of_http_2_does_not_take_end_its_connection() {
 #[tokio::test]
 async fn streams_that_a_client_of_http_2_does_not_take_end_its_connection() {
     let server = with_large_pages().await;
-    is_let_go(&server, 0, &["/v1/stream", "/rpc/v1/news", "/v1/queues"]).await;
+    is_let_go(
+        &server,
+        0,
+        &["/v1/stream", "/rpc/v1/notifications", "/v1/queues"],
+    )
+    .await;
 }
 
 #[tokio::test]
-async fn a_stream_that_has_nothing_to_say_is_no_answer_that_is_not_taken() {
+async fn a_silent_stream_is_not_taken_for_an_unread_answer() {
     let server = server().set("write_timeout_ms", 300).start();
     let client = reqwest::Client::builder().http2_prior_knowledge();
     let client = client.build().unwrap();
     for client in [&client, &server.http] {
-        let asked = client.get(server.at("/v1/stream")).send().await;
-        let mut stream = asked.unwrap();
+        let response = client.get(server.at("/v1/stream")).send().await;
+        let mut stream = response.unwrap();
         let silent = tokio::time::timeout(Duration::from_millis(1_500), async {
             while stream.chunk().await.unwrap().is_some() {}
         });

@@ -1,4 +1,4 @@
-//! Claims as texts: whose they are, and what comes of those that are none.
+//! Claim tokens: whose they are, and what comes of invalid ones.
 
 use serde_json::{Value, json};
 
@@ -64,8 +64,8 @@ on_both! {
             (json!({"done": {"result": huge}}), "result_bytes"),
         ] {
             let refused = &worker.commit_all(vec![(&claim, outcome)]).await[0];
-            let told = json!([refused["status"], refused["reason"], refused["limit"], refused["most"], refused["met"]]);
-            assert_eq!(told, json!(["refused", "limit_exceeded", limit, 1 << 20, met]));
+            let fields = json!([refused["status"], refused["reason"], refused["limit"], refused["most"], refused["met"]]);
+            assert_eq!(fields, json!(["refused", "limit_exceeded", limit, 1 << 20, met]));
             let error = refused["error"].as_str().unwrap();
             assert!(error.contains(&format!("{met} is over the limit {limit} of {}", 1 << 20)), "{error}");
         }
@@ -92,7 +92,7 @@ on_both! {
                 assert!(error.contains("two different outcomes for this claim"), "{error}");
             }
         }
-        // Nonsense twice is one outcome, and is told what is wrong with it.
+        // Nonsense twice is one outcome, and the answer says what is wrong with it.
         let nonsense = || json!({"nonsense": 1});
         for result in worker.commit_all(vec![(&claims[0], nonsense()), (&claims[0], nonsense())]).await {
             assert!(result["error"].as_str().unwrap().contains("nonsense"), "{result}");
@@ -125,8 +125,8 @@ on_both! {
         let claim = worker.one().await;
         let text = claim["claim"].as_str().unwrap();
         let bytes = URL_SAFE_NO_PAD.decode(text).unwrap();
-        let said = String::from_utf8_lossy(&bytes[17..]).replacen("[[", "[[1", 1);
-        let other = URL_SAFE_NO_PAD.encode([&bytes[..17], said.as_bytes()].concat());
+        let altered = String::from_utf8_lossy(&bytes[17..]).replacen("[[", "[[1", 1);
+        let other = URL_SAFE_NO_PAD.encode([&bytes[..17], altered.as_bytes()].concat());
         let unsealed = URL_SAFE_NO_PAD.encode([&[1], &bytes[17..]].concat());
         for forged in [other, unsealed] {
             let forged = Value::from(forged);
@@ -136,7 +136,7 @@ on_both! {
         worker.done(&claim, json!({"done": {"result": 1}})).await;
     }
 
-    async fn a_text_that_is_no_claim_refuses_its_entry_only(server: Server) {
+    async fn an_invalid_claim_token_refuses_its_entry_only(server: Server) {
         let worker = worker(&server);
         start(&server, json!({"machine": "m"})).await;
         let claim = worker.one().await;
@@ -221,8 +221,8 @@ mod few_waiters {
             let wait = || json!({"wait": {"events": [event], "timeout_ms": 60_000, "next": "b", "state": 1}});
             worker.done(&claims[0], wait()).await;
             let refused = &worker.commit_all(vec![(&claims[1], wait())]).await[0];
-            let told = json!([refused["status"], refused["reason"], refused["limit"], refused["event_type"], refused["most"], refused["met"]]);
-            assert_eq!(told, json!(["refused", "limit_exceeded", "waiters_per_type", "order", 1, 2]), "{refused}");
+            let fields = json!([refused["status"], refused["reason"], refused["limit"], refused["event_type"], refused["most"], refused["met"]]);
+            assert_eq!(fields, json!(["refused", "limit_exceeded", "waiters_per_type", "order", 1, 2]), "{refused}");
             assert!(refused["error"].as_str().unwrap().contains("2 waits for events of type \"order\""), "{refused}");
             worker.done(&claims[1], json!({"done": {"result": 1}})).await;
         }

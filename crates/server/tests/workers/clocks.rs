@@ -1,6 +1,6 @@
 //! Two servers on one store, and the clock of one is set while they run (rule 6.9).
 //!
-//! The story: when one server's clock stepped by 15 s, timers fired 15 s early, and a worker of the other server lost what
+//! The bug: when one server's clock stepped by 15 s, timers fired 15 s early, and a worker of the other server lost what
 //! it held.
 
 use std::path::{Path, PathBuf};
@@ -11,35 +11,35 @@ use serde_json::json;
 use crate::common::{Over, PATIENCE, Server, Setup, home, postgres, server};
 use crate::kit::{instance, start, worker};
 
-/// How long a timer runs that is looked at, and a lease.
+/// Duration of the timers that are measured, and of a lease.
 const TIMER: Duration = Duration::from_secs(6);
 const LEASE_MS: u64 = 4_000;
-/// How far a clock is set.
+/// Step by which a clock is set.
 const STEP_S: i64 = 15;
 
-/// The library that a process is lied to by about what time it is.
+/// The library that gives a process a false time.
 fn libfaketime() -> PathBuf {
-    let places = [
+    let folders = [
         "/usr/lib",
         "/usr/lib64",
         "/usr/local/lib",
         "/opt/homebrew/lib",
     ]
     .map(Path::new);
-    let below = |place: &Path| -> Vec<PathBuf> {
-        let inside = std::fs::read_dir(place).into_iter().flatten().flatten();
+    let below = |folder: &Path| -> Vec<PathBuf> {
+        let inside = std::fs::read_dir(folder).into_iter().flatten().flatten();
         inside.map(|entry| entry.path()).collect()
     };
-    let places = places
+    let folders = folders
         .iter()
-        .flat_map(|place| below(place).into_iter().chain([place.to_path_buf()]));
-    places
-        .map(|place| place.join("faketime/libfaketimeMT.so.1"))
+        .flat_map(|folder| below(folder).into_iter().chain([folder.to_path_buf()]));
+    folders
+        .map(|folder| folder.join("faketime/libfaketimeMT.so.1"))
         .find(|library| library.is_file())
         .expect("libfaketime is not installed: run `make setup`, or install the package `faketime`")
 }
 
-/// What the wall clock of a server shows, compared with ours, in seconds.
+/// Offset of a server's wall clock from ours, in seconds.
 async fn is_off_by(server: &Server) -> i64 {
     let answer = server.http.get(server.at("/healthz")).send().await.unwrap();
     let date = answer.headers()["date"].to_str().unwrap().to_owned();
@@ -147,7 +147,7 @@ async fn a_clock_that_is_set_is_come_after_slowly_on_sqlite() {
 
 #[tokio::test]
 async fn a_process_that_begins_after_a_clock_was_set_agrees_with_those_that_run_on_sqlite() {
-    // rule 6.9. The story: the clock was set back by 15 s, which the process that ran came after slowly. One that was
+    // rule 6.9. The bug: the clock was set back by 15 s, which the process that ran came after slowly. One that was
     // started then was 15 s behind it, so the first fired the second's timers at once and took the claims of its workers.
     for step in [-STEP_S, STEP_S] {
         let files = home();

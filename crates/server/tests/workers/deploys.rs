@@ -29,8 +29,8 @@ on_both! {
         assert_eq!(result(&server, id).await["result"], 1);
         let (_, history) = server.get(&format!("/v1/instances/{id}/history")).await;
         let events = history["items"].as_array().unwrap();
-        let told = events.iter().find(|event| event["kind"] == "blocked").unwrap();
-        assert_eq!((&told["data"]["build"], &told["data"]["reason"]), (&json!("old"), &json!("m has no step ship")));
+        let blocked = events.iter().find(|event| event["kind"] == "blocked").unwrap();
+        assert_eq!((&blocked["data"]["build"], &blocked["data"]["reason"]), (&json!("old"), &json!("m has no step ship")));
     }
 
     async fn what_no_build_can_run_says_so_and_waits_for_one_that_starts(server: Server) {

@@ -90,7 +90,7 @@ on_both! {
         let task = child(&server, id).await;
         assert_eq!(task["policy"], json!({"retry": retry, "step_timeout_ms": 150}));
         let other = worker(&server).machine("other").claim(1, 400).await;
-        assert!(other.is_empty(), "the time passes, and nobody has code for the task");
+        assert!(other.is_empty(), "the time passes, and no worker has code for the task");
         assert_eq!(instance(&server, id).await["state"]["steps"]["a"]["status"], "running");
         let hand = worker(&server).machine("task/slow");
         let late = hand.one().await;
@@ -110,8 +110,8 @@ on_both! {
         assert_eq!(server.put("/v1/graphs/g", &graph).await.0, 200);
         let id = start(&server, json!({"graph": "g"})).await;
         let ended = result(&server, id).await;
-        let told = "task \"none\" did not end within 200 ms: it was waiting in queue \"gpu\" for a worker, attempt 1";
-        assert!(ended["last_error"].as_str().unwrap().contains(told), "{ended}");
+        let expected = "task \"none\" did not end within 200 ms: it was waiting in queue \"gpu\" for a worker, attempt 1";
+        assert!(ended["last_error"].as_str().unwrap().contains(expected), "{ended}");
         assert_eq!(child(&server, id).await["status"], "cancelled");
     }
 
@@ -137,10 +137,10 @@ on_both! {
             (json!({"graph": "g", "policy": {}}), "a graph has no `policy`"),
             (json!({"machine": "m", "key": "k", "reserve": true, "policy": {}}), "`machine` and `key` alone"),
         ];
-        for (body, told) in bad {
+        for (body, expected) in bad {
             let (status, problem) = server.post("/v1/instances", &body).await;
             assert_eq!(status, 422, "{body}: {problem}");
-            assert!(problem.to_string().contains(told), "{body}: {problem}");
+            assert!(problem.to_string().contains(expected), "{body}: {problem}");
         }
     }
 

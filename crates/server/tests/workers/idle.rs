@@ -7,11 +7,11 @@ use abide_pgtest::psql;
 use crate::common::{Over, server};
 use crate::kit::worker;
 
-/// How many workers wait.
+/// Number of workers that wait.
 const WORKERS: usize = 1_000;
-/// How long statements are counted.
+/// Time for which statements are counted.
 const COUNTED: Duration = Duration::from_secs(45);
-/// How many a second are allowed.
+/// Statements a second that are allowed.
 const ALLOWED: f64 = 5.0;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -43,7 +43,7 @@ async fn a_thousand_idle_workers_cost_under_five_statements_a_second() {
         assert!(Instant::now() < end, "the workers do not become known");
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    // Our own counting is not counted: it asks in another database.
+    // Our own counting is not counted: it queries from another database.
     let admin = cluster.url("postgres");
     psql(&admin, "create extension if not exists pg_stat_statements");
     let database = url
@@ -54,7 +54,7 @@ async fn a_thousand_idle_workers_cost_under_five_statements_a_second() {
         .next()
         .unwrap()
         .to_owned();
-    // The settings that travel with a BEGIN are no round trips of their own.
+    // The settings that travel with a BEGIN are not round trips of their own.
     let count = format!(
         "select coalesce(sum(s.calls), 0) from pg_stat_statements s join pg_database d on d.oid = s.dbid where d.datname = '{database}' and s.query not ilike 'set local %'"
     );

@@ -28,10 +28,10 @@ macro_rules! on_both {
 }
 pub(crate) use on_both;
 
-/// How long a poll waits that is to bring something.
+/// Wait of a poll that is expected to return something.
 pub const LONG_MS: u64 = 20_000;
 
-/// A worker of one machine, `m` version 1, in the queue `default`, unless told otherwise.
+/// A worker of one machine, `m` version 1, in the queue `default`, unless configured otherwise.
 pub struct Worker {
     pub url: String,
     pub name: String,
@@ -85,7 +85,7 @@ impl Worker {
         }
     }
 
-    /// What it asks with.
+    /// Body of a claim request.
     pub fn request(&self, limit: usize, wait_ms: u64) -> Value {
         let machines: Vec<Value> = self
             .machines
@@ -111,7 +111,7 @@ impl Worker {
         (status, response.json().await.unwrap())
     }
 
-    /// Asks for at most so many, and waits so long.
+    /// Claims at most so many, and waits so long.
     pub async fn claim(&self, limit: usize, wait_ms: u64) -> Vec<Value> {
         let (status, body) = self
             .post("/v1/workers/claim", &self.request(limit, wait_ms))
@@ -132,7 +132,7 @@ impl Worker {
         assert_eq!(self.claim(10, 0).await, Vec::<Value>::new());
     }
 
-    /// What became of outcomes.
+    /// Commits outcomes; the result of each.
     pub async fn commit_all(&self, outcomes: Vec<(&Value, Value)>) -> Vec<Value> {
         let outcomes: Vec<Value> = outcomes
             .into_iter()
@@ -144,7 +144,7 @@ impl Worker {
         body["results"].as_array().unwrap().clone()
     }
 
-    /// What became of one: its status.
+    /// Commits one outcome; its status.
     pub async fn commit(&self, claim: &Value, outcome: Value) -> String {
         let results = self.commit_all(vec![(claim, outcome)]).await;
         results[0]["status"].as_str().unwrap().to_owned()
@@ -156,7 +156,7 @@ impl Worker {
         assert_eq!(results[0]["status"], "committed", "{results:?}");
     }
 
-    /// What one is refused with.
+    /// Commits one outcome that is refused; the error.
     pub async fn refused(&self, claim: &Value, outcome: Value) -> String {
         let results = self.commit_all(vec![(claim, outcome)]).await;
         assert_eq!(results[0]["status"], "refused", "{results:?}");

@@ -8,10 +8,10 @@ use crate::kit::{on_both, start, worker};
 /// Sends a signal whose payload has so many bytes.
 async fn signal(server: &Server, id: i64, name: &str, bytes: usize) {
     let path = format!("/v1/instances/{id}/signals/{name}");
-    let (status, told) = server
+    let (status, reply) = server
         .post(&path, &json!({"payload": "x".repeat(bytes)}))
         .await;
-    assert_eq!(status, 202, "{told}");
+    assert_eq!(status, 202, "{reply}");
 }
 
 fn names<'a>(claim: &'a Value, list: &str) -> Vec<&'a str> {
@@ -50,7 +50,7 @@ on_both! {
             assert_eq!(message["payload"].as_str().unwrap().len(), 50_000);
         }
         assert_eq!((names(&claim, "inbox"), &claim["inbox_omitted"]), (vec!["paid", "paid"], &json!(5)));
-        // The rest can be asked for.
+        // The rest can be requested.
         let (status, page) = server.get(&format!("/v1/instances/{id}/signals?limit=10")).await;
         assert_eq!((status, page["items"].as_array().map(Vec::len)), (200, Some(7)), "{page}");
     }
@@ -93,7 +93,7 @@ on_both! {
     }
 
     async fn inboxes_that_are_sent_along_whole_count_too(server: Server) {
-        // Nobody waits for these, and still each claim has them.
+        // No step waits for these, and still each claim has them.
         let (first, second) = (worker(&server), worker(&server));
         let mut all = Vec::new();
         for _ in 0..4 {

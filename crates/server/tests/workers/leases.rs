@@ -1,4 +1,4 @@
-//! Who holds a claim, how long, and what happens when it is lost.
+//! Holders of claims, their leases, and what happens when a claim is lost.
 
 use std::time::{Duration, Instant};
 

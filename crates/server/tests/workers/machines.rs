@@ -95,37 +95,37 @@ on_both! {
         worker.done(&claim, json!({"wait": {"signals": ["go"], "next": "on", "state": {"sum": 1}}})).await;
         until(&server, id, "awaiting_signal").await;
 
-        let ask = |n: i64| {
+        let update_by = |n: i64| {
             let http = server.http.post(server.at("/v1/instances/o:1/updates/add"));
             let body = json!({"arguments": {"n": n}, "wait_for": "completed", "wait_ms": 20_000});
             tokio::spawn(crate::common::answer(http.json(&body)))
         };
-        let asked = ask(5);
+        let pending = update_by(5);
         let claim = worker.one().await;
         assert_eq!((&claim["cause"], &claim["updates"][0]["name"]), (&json!("update"), &json!("add")));
         assert_eq!(claim["updates"][0]["arguments"], json!({"n": 5}));
         let update = claim["updates"][0]["update_id"].clone();
         let answer = json!({"answer": {"updates": [{"update_id": update, "result": 6}], "state": {"sum": 6}}});
         worker.done(&claim, answer).await;
-        let (status, body) = asked.await.unwrap();
+        let (status, body) = pending.await.unwrap();
         assert_eq!((status, &body["update_status"], &body["result"]), (200, &json!("completed"), &json!(6)));
         // Without `then` it goes back to where it waited.
         let waiting = until(&server, id, "awaiting_signal").await;
         assert_eq!((&waiting["wait"]["names"], &waiting["state"]), (&json!(["go"]), &json!({"sum": 6})));
 
-        let asked = ask(0);
+        let pending = update_by(0);
         let claim = worker.one().await;
         let update = claim["updates"][0]["update_id"].clone();
         worker.done(&claim, json!({"answer": {"updates": [{"update_id": update, "error": "no zero"}]}})).await;
-        let (status, body) = asked.await.unwrap();
+        let (status, body) = pending.await.unwrap();
         assert_eq!((status, &body["update_status"], &body["error"]), (422, &json!("failed"), &json!("no zero")));
 
-        let asked = ask(1);
+        let pending = update_by(1);
         let claim = worker.one().await;
         let update = claim["updates"][0]["update_id"].clone();
         let answer = json!({"answer": {"updates": [{"update_id": update, "result": 7}], "then": {"done": {"result": "early"}}}});
         worker.done(&claim, answer).await;
-        assert_eq!(asked.await.unwrap().0, 200);
+        assert_eq!(pending.await.unwrap().0, 200);
         assert_eq!(result(&server, id).await["result"], "early");
     }
 

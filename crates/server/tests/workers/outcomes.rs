@@ -152,7 +152,7 @@ on_both! {
         let worker = worker(&server);
         start(&server, json!({"machine": "m"})).await;
         let claim = worker.one().await;
-        let spawn = json!({"spawn": {"children": [{"machine": "nobody"}], "next": "join", "state": 0, "timeout_ms": 50}});
+        let spawn = json!({"spawn": {"children": [{"machine": "absent"}], "next": "join", "state": 0, "timeout_ms": 50}});
         worker.done(&claim, spawn).await;
         let joined = worker.one().await;
         assert_eq!((&joined["timed_out"], &joined["cause"]), (&json!(true), &json!("timeout")));

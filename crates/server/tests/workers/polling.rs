@@ -1,4 +1,4 @@
-//! Long polls: woken at once, fair, and lost to nobody.
+//! Long polls: woken at once, fair, and none lost.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::common::Server;
 use crate::kit::{LONG_MS, on_both, start, worker};
 
-/// Long enough for a busy machine, and far below the slow look that is the floor.
+/// Long enough for a busy machine, and far below the slow poll that is the floor.
 const AT_ONCE: Duration = Duration::from_secs(2);
 
 /// Waits until that many workers are known, so that their polls are there.
@@ -23,7 +23,7 @@ async fn known(server: &Server, prefix: &str, count: usize) {
     }
 }
 
-/// Waits until the server has noticed that nobody waits any more.
+/// Waits until the server has noticed that no poll waits any more.
 async fn unattended(server: &Server) {
     let end = Instant::now() + crate::common::PATIENCE;
     loop {
@@ -163,7 +163,7 @@ on_both! {
 }
 
 #[tokio::test]
-async fn a_poll_beyond_the_limit_is_told_when_to_come_again() {
+async fn a_poll_beyond_the_limit_is_answered_when_to_try_again() {
     let server = crate::common::server().set("long_polls", 1).start();
     let other = worker(&server);
     let holder = tokio::spawn({
@@ -186,7 +186,7 @@ async fn a_poll_beyond_the_limit_is_told_when_to_come_again() {
         (&json!("long_polls"), &json!(1)),
         "{problem}"
     );
-    // Nothing was claimed for it: the next one has it, as soon as there is a place.
+    // Nothing was claimed for it: the next one has it, as soon as there is a free slot.
     holder.abort();
     start(&server, json!({"machine": "m"})).await;
     let began = Instant::now();
@@ -197,7 +197,7 @@ async fn a_poll_beyond_the_limit_is_told_when_to_come_again() {
         }
         assert!(
             began.elapsed() < crate::common::PATIENCE,
-            "the place is not given back"
+            "the slot is not given back"
         );
         tokio::time::sleep(std::time::Duration::from_millis(10)).await;
     };

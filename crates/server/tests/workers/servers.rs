@@ -41,7 +41,7 @@ async fn a_start_at_one_wakes_a_poll_at_the_other_at_once() {
             let hand = hand.at(&other);
             async move { (hand.one().await, Instant::now()) }
         });
-        // The poll joins a group that is known to be empty: nothing but word from the other server wakes it.
+        // The poll joins a group that is known to be empty: only a notification of the other server wakes it.
         tokio::time::sleep(Duration::from_millis(100)).await;
         let began = Instant::now();
         start(&one, json!({"machine": "m"})).await;

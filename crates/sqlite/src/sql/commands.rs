@@ -319,8 +319,8 @@ pub(crate) const BY_ID: &str = select!(" where id = ?1");
 pub(crate) fn by_ids(conn: &Connection, ids: &[CommandId], bytes: usize) -> Result<Records> {
     let mut statement = conn.prepare_cached(BY_ID)?;
     let mut found = Vec::new();
-    let look = |id: CommandId| statement.query_row([id.0], read).optional();
-    let rest = look_up(ids, bytes, look, |record| found.push(record))?;
+    let find = |id: CommandId| statement.query_row([id.0], read).optional();
+    let rest = look_up(ids, bytes, find, |record| found.push(record))?;
     Ok(Records { found, rest })
 }
 

@@ -47,8 +47,8 @@ pub(crate) fn contracts(conn: &Connection, ids: &[ContractId]) -> Result<Vec<(Co
 /// Reads the first of the contracts with these ids, as many as fit into a number of bytes.
 pub(crate) fn by_ids(conn: &Connection, ids: &[ContractId], bytes: usize) -> Result<Contracts> {
     let mut found = Vec::new();
-    let look = |id| Ok::<_, rusqlite::Error>(contract(conn, id)?.map(|contract| (id, contract)));
-    let rest = look_up(ids, bytes, look, |one| found.push(one))?;
+    let find = |id| Ok::<_, rusqlite::Error>(contract(conn, id)?.map(|contract| (id, contract)));
+    let rest = look_up(ids, bytes, find, |one| found.push(one))?;
     Ok(Contracts { found, rest })
 }
 

@@ -26,24 +26,24 @@ pub(crate) const NAMED: &str = "
     select id, kind, name, sequence, command_sequence, wait_id from abide_signals
     where pending_in = ?1 and pending_in is not null and kind = 0 and name = ?2";
 
-/// The pending commands of these inboxes that `looks` asks for, in the order of `looks` and by sequence.
+/// The pending commands of these inboxes that `needs` names, in the order of `needs` and by sequence.
 pub(crate) fn pending(
     conn: &Connection,
-    looks: &[(InstanceId, InboxNeeds)],
+    needs: &[(InstanceId, InboxNeeds)],
 ) -> Result<Vec<(InstanceId, Pending)>> {
     let mut all = Lazy::new(conn, ALL);
     let mut updates = Lazy::new(conn, UPDATES);
     let mut named = Lazy::new(conn, NAMED);
     let mut found = Vec::new();
     let mut inbox: Vec<Pending> = Vec::new();
-    for (id, look) in looks {
-        if look.all {
+    for (id, need) in needs {
+        if need.all {
             gather(&mut all, params![id.0], brief, &mut inbox)?;
         } else {
-            if look.updates {
+            if need.updates {
                 gather(&mut updates, params![id.0], brief, &mut inbox)?;
             }
-            for name in distinct(&look.names) {
+            for name in distinct(&need.names) {
                 gather(&mut named, params![id.0, name.as_str()], brief, &mut inbox)?;
             }
         }

@@ -56,11 +56,11 @@ fn write(
     row: &NewRow,
     reserved: Option<InstanceId>,
 ) -> Result<usize> {
-    let place = IndexColumns::from(row);
+    let columns = IndexColumns::from(row);
     let values: &[&dyn ToSql] = params![
         row.status.code(),
-        place.ready_at(),
-        place.wake_at(),
+        columns.ready_at(),
+        columns.wake_at(),
         lane(&row.queue, &row.machine, row.version),
         row.priority.0,
         row.due_at.as_micros(),
@@ -68,7 +68,7 @@ fn write(
         row.cause.code(),
         row.history,
         row.partition_key.as_ref().map(Key::as_str),
-        place.standing(),
+        columns.standing(),
         row.parent.map(|parent| parent.0),
         row.parent_barrier.0,
         row.key.as_ref().map(Key::as_str),

@@ -2,7 +2,7 @@
 //! events found by them.
 
 use abide_core::model::{EventSequence, Name, Timestamp};
-use abide_kernel::{LookUp, Looked, LookedBack, PathId, Span, Term};
+use abide_kernel::{EventLookup, FoundEvents, LookbackPath, PathId, Span, Term};
 use rusqlite::{Connection, OptionalExtension, Result, params};
 
 use super::{distinct, events, limited, one};
@@ -40,12 +40,12 @@ pub(crate) const TERMS: &str = "
 /// path.
 pub(crate) fn look_up(
     conn: &Connection,
-    look: &LookUp<'_>,
+    lookup: &EventLookup<'_>,
     span: Span,
-) -> Result<Option<(LookedBack, Looked)>> {
+) -> Result<Option<(LookbackPath, FoundEvents)>> {
     let mut path = conn.prepare_cached(PATH)?;
-    let found = path.query_row([look.event_type.as_str(), look.path], |row| {
-        Ok(LookedBack {
+    let found = path.query_row([lookup.event_type.as_str(), lookup.path], |row| {
+        Ok(LookbackPath {
             id: PathId(row.get(0)?),
             used_at: cells::time(row, 1)?,
         })
@@ -55,7 +55,7 @@ pub(crate) fn look_up(
     };
     let mut terms = conn.prepare_cached(TERMS)?;
     let mut newest: Vec<(EventSequence, Timestamp)> = Vec::new();
-    for value in look.values {
+    for value in lookup.values {
         let of_value = params![found.id.0, value, span.below.0, limited(span.limit)];
         let rows = terms.query_map(of_value, |row| {
             Ok((events::sequence(row)?, cells::time(row, 1)?))
@@ -66,7 +66,7 @@ pub(crate) fn look_up(
     }
     newest.sort_unstable_by(|one, other| other.cmp(one));
     let mut whole = conn.prepare_cached(events::BY_SEQUENCE)?;
-    let mut page = Looked::default();
+    let mut page = FoundEvents::default();
     for (sequence, published_at) in newest.into_iter().take(span.limit) {
         let event = match published_at >= span.since {
             true => Some(whole.query_row([sequence.0], events::read)?),
@@ -81,11 +81,11 @@ pub(crate) fn look_up(
 
 /// The newest events of a type; only the sequence number of those that were published too early. Index:
 /// `abide_events_of_type`.
-pub(crate) fn newest(conn: &Connection, event_type: &Name, span: Span) -> Result<Looked> {
+pub(crate) fn newest(conn: &Connection, event_type: &Name, span: Span) -> Result<FoundEvents> {
     let mut statement = conn.prepare_cached(events::NEWEST_OF_TYPE)?;
     let values = params![span.below.0, limited(span.limit), event_type.as_str()];
     let mut rows = statement.query(values)?;
-    let mut page = Looked::default();
+    let mut page = FoundEvents::default();
     while let Some(row) = rows.next()? {
         let event = match events::published_at(row)? >= span.since {
             true => Some(events::read(row)?),

@@ -13,6 +13,7 @@ pub(crate) mod commands;
 pub(crate) mod contracts;
 pub(crate) mod documents;
 pub(crate) mod events;
+mod find;
 pub(crate) mod inbox;
 pub(crate) mod insert;
 pub(crate) mod keys;
@@ -28,6 +29,8 @@ pub(crate) mod sweep;
 pub(crate) mod update;
 pub(crate) mod waiters;
 pub(crate) mod workers;
+
+pub(crate) use find::find;
 
 use rusqlite::types::Value;
 use rusqlite::{CachedStatement, Connection, Error, Result};

@@ -215,7 +215,7 @@ pub(crate) const ENDING: &str =
 pub(crate) fn endings(conn: &Connection, ids: &[InstanceId], bytes: usize) -> Result<Endings> {
     let mut statement = conn.prepare_cached(ENDING)?;
     let (mut ended, mut missing) = (Vec::new(), Vec::new());
-    let look = |id: InstanceId| {
+    let read = |id: InstanceId| {
         let mut rows = statement.query([id.0])?;
         let Some(row) = rows.next()? else {
             missing.push(id);
@@ -232,7 +232,7 @@ pub(crate) fn endings(conn: &Connection, ids: &[InstanceId], bytes: usize) -> Re
             last_error: row.get(2)?,
         }))
     };
-    let rest = look_up(ids, bytes, look, |ending| ended.push(ending))?;
+    let rest = look_up(ids, bytes, read, |ending| ended.push(ending))?;
     Ok(Endings {
         ended,
         missing,
@@ -292,8 +292,8 @@ pub(crate) fn depths(conn: &Connection) -> Result<Vec<QueueDepth>> {
         let (queue, status) = (cells::name(row, 0)?, cells::status(row, 1)?);
         let kind: Option<String> = row.get(2)?;
         let wait_kind = kind.as_deref().and_then(WaitKind::named);
-        let place = (queue.clone(), status, kind);
-        let depth = depths.entry(place).or_insert_with(|| QueueDepth {
+        let group = (queue.clone(), status, kind);
+        let depth = depths.entry(group).or_insert_with(|| QueueDepth {
             queue,
             status,
             wait_kind,

@@ -146,13 +146,13 @@ pub(crate) fn supersede(conn: &Connection, ids: &[InstanceId]) -> Result<()> {
 }
 
 /// Index: `abide_children`, all barriers of one parent. Children with a lower status have not ended.
-pub(crate) const OFFSPRING: &str = "
+pub(crate) const LIVE_CHILDREN: &str = "
     select id, partition_key from abide_instances
     where parent_id = ?1 and parent_id is not null and status < 6";
 
 /// The children of these instances, of all barriers, that have not ended, by id.
-pub(crate) fn offspring(conn: &Connection, parents: &[InstanceId]) -> Result<Vec<Touched>> {
-    let mut statement = conn.prepare_cached(OFFSPRING)?;
+pub(crate) fn live_children(conn: &Connection, parents: &[InstanceId]) -> Result<Vec<Touched>> {
+    let mut statement = conn.prepare_cached(LIVE_CHILDREN)?;
     let mut all = Vec::new();
     for parent in parents {
         for child in statement.query_map([parent.0], touched)? {

@@ -119,19 +119,19 @@ pub(crate) fn wake(
     let mut plain = Lazy::new(conn, WAKE);
     let mut thorough = Lazy::new(conn, WAKE_GUARDED);
     for Wake { row } in wakes {
-        let place = IndexColumns::from(*row);
+        let columns = IndexColumns::from(*row);
         let values: &[&dyn ToSql] = params![
             row.id.0,
             row.status.code(),
-            place.ready_at(),
-            place.wake_at(),
+            columns.ready_at(),
+            columns.wake_at(),
             row.due_at.map(Timestamp::as_micros),
             row.cause.code(),
             row.history_seq,
             now.as_micros(),
             cells::write_inbox(row.inbox)?,
             row.awaits.as_ref().map(cells::write_awaits).transpose()?,
-            place.standing(),
+            columns.standing(),
         ];
         if guarded(row) {
             thorough.get()?.execute(values)?;
@@ -178,13 +178,13 @@ pub(crate) fn move_all(
     let mut plain = Lazy::new(conn, MOVE);
     let mut thorough = Lazy::new(conn, MOVE_GUARDED);
     for Move { row, state, result } in moves {
-        let place = IndexColumns::from(*row);
+        let columns = IndexColumns::from(*row);
         let awaits = row.awaits.as_ref().map(cells::write_awaits).transpose()?;
         let values: &[&dyn ToSql] = params![
             row.id.0,
             row.status.code(),
-            place.ready_at(),
-            place.wake_at(),
+            columns.ready_at(),
+            columns.wake_at(),
             row.due_at.map(Timestamp::as_micros),
             row.worker.map(|worker| worker.0),
             row.epoch.0,
@@ -210,7 +210,7 @@ pub(crate) fn move_all(
             row.deaths,
             cells::write_folding(&row.folding)?,
             row.settled.before.cast_signed(),
-            place.standing(),
+            columns.standing(),
         ];
         if guarded(row) {
             thorough.get()?.execute(values)?;

@@ -1,11 +1,11 @@
-//! Looks a file over: the columns that indexes are made of must say what the others say.
+//! Audits a file: the columns that indexes are made of must agree with the others.
 
 use std::path::PathBuf;
 
 use abide_sqlite::rusqlite::Connection;
 use abide_sqlite::rusqlite::types::ValueRef;
 
-/// Looks a file over when it is dropped, and then lets go of what it holds.
+/// Audits a file when it is dropped, and then lets go of what it holds.
 pub struct Audit<T> {
     pub path: PathBuf,
     #[expect(dead_code, reason = "it only has to live")]
@@ -21,7 +21,7 @@ impl<T> Drop for Audit<T> {
     }
 }
 
-/// What must hold of each row, in words and as a condition.
+/// Invariants of each row, in words and as a condition.
 const ROWS: &[(&str, &str)] = &[
     (
         "can be claimed exactly when it is runnable and not behind",
@@ -80,7 +80,7 @@ const ROWS: &[(&str, &str)] = &[
     ),
 ];
 
-/// What must hold of each record of a message.
+/// Invariants of each record of a message.
 const SIGNALS: &[(&str, &str)] = &[
     (
         "is in an inbox exactly while it is pending",
@@ -108,7 +108,7 @@ const SIGNALS: &[(&str, &str)] = &[
     ),
 ];
 
-/// What must hold of each waiter.
+/// Invariants of each waiter.
 const WAITERS: &[(&str, &str)] = &[
     (
         "stands for an instance that waits for events of its type, and is in the same partition",
@@ -124,7 +124,7 @@ const WAITERS: &[(&str, &str)] = &[
     ),
 ];
 
-/// What is wrong with a file, each as a sentence.
+/// Problems of a file, each as a sentence.
 pub fn violations(conn: &Connection) -> Vec<String> {
     let mut found = Vec::new();
     for (table, conditions) in [("abide_instances", ROWS), ("abide_signals", SIGNALS)] {

@@ -1,4 +1,4 @@
-//! What the tests of this store say again and again.
+//! Helpers that the tests of this store share.
 #![allow(dead_code, reason = "each test uses some of it")]
 
 use std::path::{Path, PathBuf};
@@ -13,12 +13,12 @@ use abide_sqlite::rusqlite::Connection;
 use abide_sqlite::{Options, Sqlite};
 use tempfile::TempDir;
 
-/// A directory with a database in it.
-pub struct IndexColumns {
+/// A temporary directory with a database in it.
+pub struct Database {
     dir: TempDir,
 }
 
-impl IndexColumns {
+impl Database {
     pub fn new() -> Self {
         Self {
             dir: tempfile::tempdir().unwrap(),
@@ -33,7 +33,7 @@ impl IndexColumns {
         Sqlite::open(self.path(), Options::default()).unwrap()
     }
 
-    /// A connection of somebody else's.
+    /// A connection of another program.
     pub fn connect(&self) -> Connection {
         let conn = Connection::open(self.path()).unwrap();
         conn.busy_timeout(Duration::from_secs(10)).unwrap();
@@ -69,9 +69,9 @@ pub async fn start_one(store: &dyn Store) -> InstanceId {
     }
 }
 
-pub async fn worker(store: &dyn Store, who: &str, lease: Duration) -> WorkerId {
+pub async fn worker(store: &dyn Store, worker_name: &str, lease: Duration) -> WorkerId {
     let worker = NewWorker {
-        name: name(who),
+        name: name(worker_name),
         lease,
         queues: vec![name("default")],
         lanes: vec![lane()],
@@ -123,7 +123,7 @@ pub fn done(claimed: Vec<Claimed>) -> Op {
     }
 }
 
-/// How many instances a file has.
+/// Number of instances in a file.
 pub fn count(path: &Path) -> i64 {
     let conn = Connection::open(path).unwrap();
     conn.query_row("select count(*) from abide_instances", [], |row| row.get(0))

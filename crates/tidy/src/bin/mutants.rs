@@ -1,4 +1,4 @@
-//! Breaks a copy of abide on purpose, in each way that the list names, and looks whether the fast tests notice: the unit
+//! Breaks a copy of abide on purpose, in each way that the list names, and checks whether the fast tests notice: the unit
 //! tests of core and kernel, the conformance suite on the memory store, and the simulation with its fixed seeds.
 //!
 //! `cargo run -p abide-tidy --bin mutants` tries all of them, `… -- 7 12` those two, `… -- --seconds 300` as many as there is
@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use abide_tidy::files::{all, read, root};
 use abide_tidy::mutants::{LIST, Mutant, SWITCH, build_in, parse};
 
-/// How long one program of tests may take; a mutant that runs on for ever is noticed by that.
+/// Longest time of one program of tests; a mutant that runs on for ever is noticed by that.
 const PATIENCE: Duration = Duration::from_secs(180);
 /// The programs of tests that must notice; those that take longest come last.
 const PROGRAMS: [&str; 6] = [
@@ -32,7 +32,7 @@ const PROGRAMS: [&str; 6] = [
     "abide_core",
     "simulation",
 ];
-/// What cargo builds them by.
+/// Arguments with which cargo builds them.
 const PACKAGES: [&str; 5] = ["-p", "abide-core", "-p", "abide-kernel", "--lib"];
 /// The tests among them that take new seeds each time, which a mutant must not be tried with.
 const NEW_SEEDS: &str = "new_programs";
@@ -59,7 +59,7 @@ fn main() -> ExitCode {
 
 fn run() -> Result<Vec<String>, String> {
     let mutants = parse(&read(LIST))?;
-    let (order, time) = asked(mutants.len())?;
+    let (order, time) = selected(mutants.len())?;
     let copy = copy(&mutants)?;
     let programs = build(&copy)?;
     println!(
@@ -102,8 +102,8 @@ fn run() -> Result<Vec<String>, String> {
     Ok(survivors)
 }
 
-/// Which are to be tried, counted from 1, and for how long at most.
-fn asked(count: usize) -> Result<(Vec<usize>, Option<Duration>), String> {
+/// The mutants to try, counted from 1, and the time limit.
+fn selected(count: usize) -> Result<(Vec<usize>, Option<Duration>), String> {
     let number = |text: String| {
         let number = text.parse::<usize>();
         number.map_err(|_| format!("expected a number or `--seconds` and one, and met {text:?}"))
@@ -126,7 +126,7 @@ fn asked(count: usize) -> Result<(Vec<usize>, Option<Duration>), String> {
     }
 }
 
-/// Copies the project with all mutants built in to a place that keeps what it has built for the next time.
+/// Copies the project with all mutants built in to a folder that keeps what it has built for the next time.
 fn copy(mutants: &[Mutant]) -> Result<PathBuf, String> {
     let copy = target().join("mutants");
     let mut problems = Vec::new();
@@ -180,8 +180,8 @@ fn build(copy: &Path) -> Result<Vec<(String, PathBuf)>, String> {
         .output();
     let built = built.map_err(|error| format!("cargo: {error}"))?;
     if !built.status.success() {
-        let said = String::from_utf8_lossy(&built.stderr);
-        return Err(format!("a mutant does not compile:\n{said}"));
+        let stderr = String::from_utf8_lossy(&built.stderr);
+        return Err(format!("a mutant does not compile:\n{stderr}"));
     }
     let mut programs = Vec::new();
     for line in String::from_utf8_lossy(&built.stdout).lines() {
@@ -230,7 +230,7 @@ fn wait(mut child: Child) -> std::io::Result<Option<String>> {
             for line in lines {
                 let test = line.strip_suffix(" ... FAILED");
                 if let Some(test) = test.and_then(|line| line.strip_prefix("test ")) {
-                    // Nobody listens any more after the first.
+                    // The receiver is gone after the first.
                     let _ = failed.send(test.to_owned());
                 }
             }
@@ -240,7 +240,7 @@ fn wait(mut child: Child) -> std::io::Result<Option<String>> {
     let noticed = loop {
         match first.recv_timeout(Duration::from_millis(20)) {
             Ok(test) => break Some(test),
-            // All that it had to say is said.
+            // The program has ended, and its output was read.
             Err(mpsc::RecvTimeoutError::Disconnected) => break None,
             Err(mpsc::RecvTimeoutError::Timeout) if began.elapsed() > PATIENCE => {
                 break Some("that does not end".to_owned());

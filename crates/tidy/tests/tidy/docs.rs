@@ -1,4 +1,4 @@
-//! What is written about the project: links lead somewhere, the changelog keeps up, and no file
+//! The project's documentation: links lead somewhere, the changelog keeps up, and no file
 //! speaks of the place where it was made.
 
 use std::path::{Component, Path, PathBuf};
@@ -28,7 +28,7 @@ fn the_project_speaks_of_itself_alone() {
         };
         for (index, line) in text.lines().enumerate() {
             for word in words.iter().filter(|word| line.contains(word.as_str())) {
-                problems.push(format!("{file}:{} says {word}", index + 1));
+                problems.push(format!("{file}:{} has {word}", index + 1));
             }
         }
     }
@@ -165,7 +165,7 @@ fn the_index_leads_to_every_page() {
     );
 }
 
-/// What is wrong with a link on a page; `None` when it leads somewhere or out of the project.
+/// The problem of a link on a page; `None` when it leads somewhere or out of the project.
 fn trouble(page: &str, target: &str) -> Option<&'static str> {
     if target.contains("://") || target.starts_with("mailto:") {
         return None;

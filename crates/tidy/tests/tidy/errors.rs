@@ -1,4 +1,4 @@
-//! How our errors are printed: a `main` that returns one, and an `unwrap`, print `Debug`, and are to show the text for people.
+//! Printing of our errors: a `main` that returns one, and an `unwrap`, print `Debug`, and must show readable text.
 
 use abide_tidy::source::{Source, is_test_file};
 use abide_tidy::{files, report};

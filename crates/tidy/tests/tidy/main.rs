@@ -1,7 +1,7 @@
-//! Keeps the house in order. What is checked, and where to change what is expected:
+//! Keeps the house in order. The checks, and where to change what is expected:
 //!
 //! - `rules`: every rule of `docs/rules.md` has a test that names it;
-//! - `walls`: who may depend on whom, between crates and inside them, and that `core` is pure;
+//! - `walls`: allowed dependencies, between crates and inside them, and that `core` is pure;
 //! - `shape`: what every source file looks like;
 //! - `errors`: how our errors are printed;
 //! - `publishing`: what the registry asks of the crates that are published;

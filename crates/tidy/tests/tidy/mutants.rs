@@ -1,4 +1,4 @@
-//! The ways to break abide on purpose still apply: whoever changes a line that one of them names, changes the list too.
+//! The ways to break abide on purpose still apply: a change of a line that one of them names, changes the list too.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +16,7 @@ fn every_mutant_still_applies() {
     let mut problems = Vec::new();
     let mut seen = BTreeSet::new();
     for mutant in &mutants {
-        problems.extend(mutant.place(&read(&mutant.file)).err());
+        problems.extend(mutant.position_in(&read(&mutant.file)).err());
         if !seen.insert(&mutant.breaks) {
             problems.push(format!("it is there twice: {}", mutant.breaks));
         }

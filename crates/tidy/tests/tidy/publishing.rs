@@ -1,4 +1,4 @@
-//! What the registry asks of a crate, and what a reader there expects of it.
+//! Requirements of the registry for a crate, and what a reader there expects of it.
 
 use std::collections::BTreeMap;
 

@@ -12,7 +12,7 @@ const PAGE: &str = "docs/rules.md";
 const NOT_LOOKED_AT: &str = "crates/tidy/";
 
 /// The rules that have no test yet, and why. The page marks the same ones as planned. This list only
-/// shrinks: whoever builds a feature takes its rules out of here, and the mark off the page.
+/// shrinks: a change that builds a feature takes its rules out of here, and the mark off the page.
 const OPEN: &[(&[Number], &str)] = &[];
 
 fn open() -> BTreeMap<Number, &'static str> {
@@ -38,10 +38,10 @@ fn every_rule_has_a_test() {
     for rule in in_page(&files::read(PAGE)) {
         match (open.get(&rule.number), mentions.in_tests.get(&rule.number)) {
             (None, None) => problems.push(format!("rule {} has no test", rule.number)),
-            (Some(why), Some(places)) => problems.push(format!(
+            (Some(why), Some(locations)) => problems.push(format!(
                 "rule {} is listed as open (\"{why}\") but has a test: {}",
                 rule.number,
-                places.join(", "),
+                locations.join(", "),
             )),
             _ => {}
         }
@@ -57,7 +57,7 @@ fn every_rule_has_a_test() {
 }
 
 #[test]
-fn nobody_names_a_rule_that_does_not_exist() {
+fn no_comment_names_a_rule_that_does_not_exist() {
     let known: BTreeSet<Number> = in_page(&files::read(PAGE))
         .into_iter()
         .map(|rule| rule.number)
@@ -66,7 +66,9 @@ fn nobody_names_a_rule_that_does_not_exist() {
         .anywhere
         .into_iter()
         .filter(|(rule, _)| !known.contains(rule))
-        .map(|(rule, places)| format!("there is no rule {rule}, named at {}", places.join(", ")))
+        .map(|(rule, locations)| {
+            format!("there is no rule {rule}, named at {}", locations.join(", "))
+        })
         .collect();
     let unknown = open().into_keys().filter(|rule| !known.contains(rule));
     problems.extend(unknown.map(|rule| format!("there is no rule {rule}, named in OPEN")));

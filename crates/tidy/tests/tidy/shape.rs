@@ -1,11 +1,11 @@
-//! What every source file looks like: it says what lives there, and it is not too long.
+//! The form of every source file: it says what lives there, and it is not too long.
 
 use abide_tidy::{files, report};
 
 /// No source file has more lines than this.
 const LINES_MAX: usize = 900;
 
-/// Files with more lines than this are listed, to be looked at twice.
+/// Files with more lines than this are listed, to be reviewed.
 const LINES_TO_LOOK_AT: usize = 500;
 
 #[test]
@@ -17,7 +17,7 @@ fn every_file_says_what_lives_there() {
             let first = text.lines().next().unwrap_or_default();
             first
                 .strip_prefix("//!")
-                .is_none_or(|says| says.trim().is_empty())
+                .is_none_or(|text| text.trim().is_empty())
         })
         .collect();
     report(

@@ -1,4 +1,4 @@
-//! What we are built from: every dependency has a licence we allow and comes from the registry.
+//! Dependencies: every one has a licence we allow and comes from the registry.
 
 use abide_tidy::licence::is_met;
 use abide_tidy::{cargo, files, report};
@@ -20,28 +20,28 @@ const ALLOWED: &[&str] = &[
     "Zlib",
 ];
 
-/// The one place packages come from, as cargo names it in `Cargo.lock`.
+/// The one registry that packages come from, as cargo names it in `Cargo.lock`.
 const REGISTRY: &str = "registry+https://github.com/rust-lang/crates.io-index";
 
 #[test]
 fn licences_are_allowed() {
     let mut problems = Vec::new();
     for package in cargo::everything() {
-        let who = format!("{} {}", package.name, package.version);
+        let package_id = format!("{} {}", package.name, package.version);
         let Some(licence) = package.licence else {
-            problems.push(format!("{who} states no licence"));
+            problems.push(format!("{package_id} states no licence"));
             continue;
         };
         match is_met(&licence, &|one| ALLOWED.contains(&one)) {
             Ok(true) => {}
-            Ok(false) => problems.push(format!("{who} is under `{licence}`")),
-            Err(error) => problems.push(format!("{who} states `{licence}`: {error}")),
+            Ok(false) => problems.push(format!("{package_id} is under `{licence}`")),
+            Err(error) => problems.push(format!("{package_id} states `{licence}`: {error}")),
         }
     }
     report(
         &problems,
         "find another dependency, or, if the licence is as free as those we have, add it to ALLOWED \
-         in crates/tidy/tests/tidy/supply.rs (`cargo tree -i <name>` says who brings it in).",
+         in crates/tidy/tests/tidy/supply.rs (`cargo tree -i <name>` shows what brings it in).",
     );
 }
 

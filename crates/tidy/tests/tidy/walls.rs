@@ -1,4 +1,4 @@
-//! Who may depend on whom: between the crates, between the modules inside one, and what `core` may
+//! Allowed dependencies: between the crates, between the modules inside one, and what `core` may
 //! not touch. To change a wall, change its table.
 
 use std::collections::BTreeMap;
@@ -8,7 +8,7 @@ use abide_tidy::paths::{in_code, module_of, reexports, resolve};
 use abide_tidy::source::{Source, is_test_file};
 use abide_tidy::{files, report};
 
-/// What one crate may depend on.
+/// Dependencies that one crate may have.
 struct Crate {
     name: &'static str,
     /// Which of ours it may use.
@@ -131,43 +131,43 @@ const CRATES: &[Crate] = &[
     },
 ];
 
-/// A place that may not use some modules of its own crate. A place is a folder or a file, without
+/// A path that may not use some modules of its own crate. A path is a folder or a file, without
 /// `.rs`; test code is free.
 struct Wall {
-    place: &'static str,
+    path: &'static str,
     avoids: &'static [&'static str],
     why: &'static str,
 }
 
 const WALLS: &[Wall] = &[
     Wall {
-        place: "crates/core/src/model",
+        path: "crates/core/src/model",
         avoids: &["crate::rules"],
         why: "the nouns know nothing of what follows from them",
     },
     Wall {
-        place: "crates/kernel/src/store",
+        path: "crates/kernel/src/store",
         avoids: &["crate::ops", "crate::memory", "crate::conformance"],
-        why: "the traits know neither who calls them nor who implements them",
+        why: "the traits know neither their callers nor their implementations",
     },
     Wall {
-        place: "crates/kernel/src/ops",
+        path: "crates/kernel/src/ops",
         avoids: &["crate::memory", "crate::conformance"],
         why: "an operation is the same on every store",
     },
     Wall {
-        place: "crates/abide/src/engine",
+        path: "crates/abide/src/engine",
         avoids: &["crate::machine", "crate::client", "crate::testing"],
-        why: "the engine knows a Runner, not what is behind it or who started it",
+        why: "the engine knows a Runner, not what is behind it or what started it",
     },
     Wall {
-        place: "crates/abide/src/machine",
+        path: "crates/abide/src/machine",
         avoids: &["crate::client", "crate::testing"],
         why: "a front is run by the engine and does not call the application's side",
     },
 ];
 
-/// What the code of `core` may not name: it has no clock, no randomness, no I/O.
+/// Items that the code of `core` may not name: it has no clock, no randomness, no I/O.
 const IMPURE_PATHS: &[&str] = &[
     "SystemTime::now",
     "Instant::now",
@@ -185,7 +185,7 @@ const IMPURE_PATHS: &[&str] = &[
     "tokio",
 ];
 
-/// What the code of `core` may not say.
+/// Words that the code of `core` may not have.
 const IMPURE_WORDS: &[&str] = &["async fn", "async move", ".await"];
 
 #[test]
@@ -231,20 +231,20 @@ fn walls_hold_inside_crates() {
     for wall in WALLS {
         let files: Vec<&String> = sources
             .iter()
-            .filter(|file| files::is_within(file, wall.place))
+            .filter(|file| files::is_within(file, wall.path))
             .collect();
         if files.is_empty() {
-            problems.push(format!("the wall at {} stands around nothing", wall.place));
+            problems.push(format!("the wall at {} stands around nothing", wall.path));
         }
         for file in files.into_iter().filter(|file| !is_test_file(file)) {
-            let Some((home, place)) = file.split_once("/src/") else {
+            let Some((home, path_in_src)) = file.split_once("/src/") else {
                 continue;
             };
             let exported = roots.entry(home.to_owned()).or_insert_with(|| {
                 let lib = format!("{home}/src/lib.rs");
                 reexports(&Source::parse(&files::read(&lib)).production_code())
             });
-            let module = module_of(place);
+            let module = module_of(path_in_src);
             for named in in_code(&Source::parse(&files::read(file)).production_code()) {
                 let mut path = resolve(&named.path, &module);
                 // `crate::Client` is really `crate::client::Client`.
@@ -269,7 +269,7 @@ fn walls_hold_inside_crates() {
     report(
         &problems,
         "turn the dependency around: move what both need downward, or hand it in as an argument or a \
-         trait. If a place was renamed, change WALLS in crates/tidy/tests/tidy/walls.rs.",
+         trait. If a path was renamed, change WALLS in crates/tidy/tests/tidy/walls.rs.",
     );
 }
 
@@ -292,8 +292,8 @@ fn core_is_pure() {
             }
         }
         for (index, line) in code.lines().enumerate() {
-            for word in IMPURE_WORDS.iter().filter(|word| says(line, word)) {
-                problems.push(format!("{file}:{} says `{word}`", index + 1));
+            for word in IMPURE_WORDS.iter().filter(|word| has_word(line, word)) {
+                problems.push(format!("{file}:{} has `{word}`", index + 1));
             }
         }
     }
@@ -304,19 +304,19 @@ fn core_is_pure() {
     );
 }
 
-/// Whether a path is `start` or lies in it.
+/// Returns true if a path is `start` or lies in it.
 fn begins_with(path: &str, start: &str) -> bool {
     path.strip_prefix(start)
         .is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
 }
 
-/// Whether a path is in `wanted`, or, for a type's function, ends with it: `jiff::Timestamp::now`.
+/// Returns true if a path is in `wanted`, or, for a type's function, ends with it: `jiff::Timestamp::now`.
 fn names(path: &str, wanted: &str) -> bool {
     begins_with(path, wanted) || path.ends_with(&format!("::{wanted}")) && wanted.contains("::")
 }
 
-/// Whether code says a word, and not only the beginning of a longer one.
-fn says(code: &str, word: &str) -> bool {
+/// Returns true if code has a word, and not only the beginning of a longer one.
+fn has_word(code: &str, word: &str) -> bool {
     code.match_indices(word).any(|(at, _)| {
         let after = code.get(at + word.len()..).unwrap_or_default();
         !after.starts_with(|c: char| c.is_alphanumeric() || c == '_')

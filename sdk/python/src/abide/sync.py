@@ -471,7 +471,7 @@ class SyncAbide:
         """What changes, as it does, until it is left. A broken line is taken up again where it was.
 
         Of one instance: its history from the beginning, then what happens to it, and ``end`` when it has ended. Of
-        the whole server: ``ready``, ``ended``, ``answered``, ``cancelled``, ``mailed``, ``due``; and ``reset`` when
+        the whole server: ``ready``, ``ended``, ``answered``, ``cancelled``, ``received``, ``due``; and ``reset`` when
         something was missed.
         """
         return self._each(self._abide.stream(instance=instance, types=types, last=last))

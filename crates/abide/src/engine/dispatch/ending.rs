@@ -42,17 +42,17 @@ impl Dispatcher {
                 ..Landed::default()
             }
         };
-        // It may be repeated for long, and takes no writer's place meanwhile.
+        // It may be repeated for long, and does not occupy a writer meanwhile.
         self.beside.push(given.boxed());
     }
 
     /// Commits the steps that finish within the grace time, drops the others, and gives their claims back (rule 6.7).
     pub(super) async fn finish_up(mut self) {
-        self.letters.close();
-        while let Ok(letter) = self.letters.try_recv() {
-            self.mail.push(letter);
+        self.incoming.close();
+        while let Ok(command) = self.incoming.try_recv() {
+            self.undelivered.push(command);
         }
-        self.hand_mail_back();
+        self.return_commands();
         let died = self.shared.kill.is_cancelled();
         let grace = tokio::time::sleep(self.shared.settings.grace);
         tokio::pin!(grace);
@@ -72,7 +72,7 @@ impl Dispatcher {
                 Some(landed) = self.beside.next(), if !self.beside.is_empty() => self.settle(landed),
                 () = tokio::time::sleep_until(rest.unwrap_or_else(Instant::now)), if rest.is_some() => {}
                 // Running steps may still be cancelled.
-                Some(effects) = self.news.next() => self.hear(&effects),
+                Some(effects) = self.notifications.next() => self.hear(&effects),
                 Some(finished) = self.finished.recv(), if !self.shared.kill.is_cancelled() => {
                     self.gather(finished).await;
                 }

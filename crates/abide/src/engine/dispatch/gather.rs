@@ -24,11 +24,11 @@ impl Dispatcher {
     }
 
     /// Gathers a command to deliver, in the same way.
-    pub(super) async fn gather_mail(&mut self, first: Request<Deliveries>) {
-        self.take_letter(first);
+    pub(super) async fn gather_commands(&mut self, first: Request<Deliveries>) {
+        self.take_command(first);
         committer::gather(self.shared.settings.batch, || {
             self.take_what_came();
-            self.mail.len()
+            self.undelivered.len()
         })
         .await;
     }
@@ -38,16 +38,16 @@ impl Dispatcher {
         while let Ok(finished) = self.finished.try_recv() {
             self.take(finished);
         }
-        while let Ok(letter) = self.letters.try_recv() {
-            self.take_letter(letter);
+        while let Ok(command) = self.incoming.try_recv() {
+            self.take_command(command);
         }
     }
 
-    pub(super) fn take_letter(&mut self, letter: Request<Deliveries>) {
-        if self.mail.is_empty() {
-            self.mail_since = tokio::time::Instant::now();
+    pub(super) fn take_command(&mut self, command: Request<Deliveries>) {
+        if self.undelivered.is_empty() {
+            self.undelivered_since = tokio::time::Instant::now();
         }
-        self.mail.push(letter);
+        self.undelivered.push(command);
     }
 
     /// Takes a finished step, to be committed with others or in a transaction of its own.
@@ -63,27 +63,27 @@ impl Dispatcher {
             return;
         }
         let landing = land_within(finished, self.shared.clone());
-        // It has its own connection, and takes no writer's place.
+        // It has its own connection, and does not occupy a writer.
         self.beside.push(landing.boxed());
     }
 
     /// Returns undelivered commands to the task that delivers them when there is no engine, and that knows how long
     /// each caller waits.
-    pub(super) fn hand_mail_back(&mut self) {
-        for letter in self.mail.drain() {
-            self.shared.mail.fold(letter);
+    pub(super) fn return_commands(&mut self) {
+        for command in self.undelivered.drain() {
+            self.shared.commands.fold(command);
         }
     }
 
     /// Takes commands for a transaction. Those that are known to fail are sent separately.
-    pub(super) fn take_mail(&mut self, batch: &mut Batch) {
+    pub(super) fn take_commands(&mut self, batch: &mut Batch) {
         self.outcomes_next = true;
-        let taken = self.mail.take(&self.shared.committer);
-        batch.mail = taken.together;
-        for letter in taken.alone {
-            self.shared.mail.separate(letter);
+        let taken = self.undelivered.take(&self.shared.committer);
+        batch.commands = taken.together;
+        for command in taken.alone {
+            self.shared.commands.separate(command);
         }
-        self.mail_since = tokio::time::Instant::now();
+        self.undelivered_since = tokio::time::Instant::now();
     }
 
     /// Takes outcomes for a transaction. Those that are known to fail are committed alone.
@@ -101,10 +101,10 @@ impl Dispatcher {
         }
     }
 
-    /// Commits an outcome alone. It needs no place in its queue meanwhile, because its step has run.
+    /// Commits an outcome alone. It needs no slot in its queue meanwhile, because its step has run.
     pub(super) fn separate(&mut self, mut outgoing: Outgoing) {
         if leave(&mut outgoing) {
-            self.leave_place(&mut outgoing.waiter);
+            self.leave_slot(&mut outgoing.waiter);
         }
         self.go_alone(outgoing, None);
     }
@@ -114,7 +114,7 @@ impl Dispatcher {
         self.go_alone(outgoing, None);
     }
 
-    /// Sends a stop that the database refused again later. It keeps everything it holds except its place in the queue.
+    /// Sends a stop that the database refused again later. It keeps everything it holds except its slot in the queue.
     /// A stop breaks no rule, so it can succeed only after the problem in the database is solved.
     pub(super) fn insist(&mut self, mut sent: Sent, reason: String, why: &str) {
         let first = sent.stuck.is_none();
@@ -129,7 +129,7 @@ impl Dispatcher {
             "not even the failure of an instance can be stored; it stays as it is until the database has it"
         );
         sent.stuck = Some(backoff);
-        self.leave_place(&mut sent);
+        self.leave_slot(&mut sent);
         let commit = Commit {
             claim: sent.claim.again(),
             outcome: Outcome::Stop { reason },
@@ -145,7 +145,7 @@ impl Dispatcher {
     }
 
     fn go_alone(&mut self, outgoing: Outgoing, stuck: Option<Duration>) {
-        // It has its own transactions, and takes no writer's place while it waits.
+        // It has its own transactions, and does not occupy a writer while it waits.
         let landing = land_alone(outgoing, stuck, self.shared.clone());
         self.beside.push(landing.boxed());
     }

@@ -30,27 +30,27 @@ use super::stats::add;
 use super::{Follow, Ran, Task};
 
 /// Requests to the dispatcher.
-pub(super) enum Command {
-    /// Description for work now, and reply when none is left and nothing runs.
+pub(super) enum Control {
+    /// Poll for work now, and reply when none is left and nothing runs.
     WhenIdle(oneshot::Sender<()>),
-    /// Description for work now.
-    Description,
-    /// Serve one more queue, with this many places.
+    /// Poll for work now.
+    Poll,
+    /// Serve one more queue, with this many slots.
     Serve(Name, usize),
 }
 
-/// The number of outcomes, or of free places, that justifies another transaction beside one in progress.
+/// The number of outcomes, or of free slots, that justifies another transaction beside one in progress.
 const SECOND: usize = 64;
 /// The time that commands wait for a transaction before they are delivered without the engine. The transactions in
 /// progress may be waiting for an unavailable database.
-const MAIL_PATIENCE: Duration = Duration::from_secs(1);
+const COMMAND_PATIENCE: Duration = Duration::from_secs(1);
 
 /// A queue that this worker serves.
 struct Queue {
     name: Name,
     /// The maximum number of steps that run at a time.
-    places: usize,
-    /// The number of places that are held or requested.
+    slots: usize,
+    /// The number of slots that are held or requested.
     taken: usize,
     /// `true` if there may be work that was not requested yet.
     hungry: bool,
@@ -58,16 +58,16 @@ struct Queue {
     plenty: bool,
     /// The number of wakes. It shows if one arrived while a claim was in progress.
     wakes: u64,
-    /// Refused outcomes, with their refusals. Their places may have been given to others in the same transaction, so
-    /// their error handlers may have to wait for a place.
+    /// Refused outcomes, with their refusals. Their slots may have been given to others in the same transaction, so
+    /// their error handlers may have to wait for a slot.
     refused: VecDeque<(Refusal, Sent)>,
 }
 
 impl Queue {
-    fn new(name: Name, places: usize) -> Self {
+    fn new(name: Name, slots: usize) -> Self {
         Self {
             name,
-            places,
+            slots,
             taken: 0,
             hungry: true,
             plenty: false,
@@ -76,10 +76,10 @@ impl Queue {
         }
     }
 
-    /// Returns the next refused outcome whose error handler has a place to run in.
+    /// Returns the next refused outcome whose error handler has a slot to run in.
     fn next_refused(&mut self) -> Option<(Refusal, Sent)> {
         let running = self.taken.saturating_sub(self.refused.len());
-        (running < self.places)
+        (running < self.slots)
             .then(|| self.refused.pop_front())
             .flatten()
     }
@@ -94,7 +94,7 @@ struct Held {
     /// Cancelled when the instance is cancelled.
     cancelled: CancellationToken,
     /// Notified when a command arrives for the instance.
-    mail: Arc<Notify>,
+    command_arrived: Arc<Notify>,
     /// `true` if the answer to a later claim of it may have been lost. That claim is searched for when this one is
     /// over.
     doubted: bool,
@@ -104,27 +104,27 @@ struct Held {
 
 pub(super) struct Dispatcher {
     shared: Arc<Shared>,
-    news: Listener,
-    commands: mpsc::UnboundedReceiver<Command>,
+    notifications: Listener,
+    control: mpsc::UnboundedReceiver<Control>,
     finished: mpsc::UnboundedReceiver<Finished>,
     finish: mpsc::UnboundedSender<Finished>,
     queues: Vec<Queue>,
     /// Outcomes that are not committed yet.
     pending: Intake<Commits, Sent>,
     /// Signals and updates that this process sends.
-    letters: mpsc::UnboundedReceiver<Request<Deliveries>>,
-    /// Those that are not delivered yet, and since when the first of them has waited.
-    mail: Intake<Deliveries, Caller<Deliveries>>,
-    mail_since: tokio::time::Instant,
+    incoming: mpsc::UnboundedReceiver<Request<Deliveries>>,
+    /// Commands that are not delivered yet, and since when the first of them has waited.
+    undelivered: Intake<Deliveries, Caller<Deliveries>>,
+    undelivered_since: tokio::time::Instant,
     /// `true` if the last transaction delivered commands, so that the next one is for outcomes.
     outcomes_next: bool,
     /// The instances that this worker knows it holds.
     held: HashMap<InstanceId, Held>,
     under_way: FuturesUnordered<BoxFuture<'static, Landed>>,
-    /// Work that does not take a writer's place: checks of the instances held here, and outcomes in a step's own
+    /// Work that does not occupy a writer: checks of the instances held here, and outcomes in a step's own
     /// transaction or alone.
     beside: FuturesUnordered<BoxFuture<'static, Landed>>,
-    looking: bool,
+    checking: bool,
     claims_under_way: usize,
     /// The back-off after a transaction with claims has failed, and when claims may be made again.
     claims_backoff: Backoff,
@@ -146,27 +146,27 @@ pub(super) struct Dispatcher {
 impl Dispatcher {
     pub fn new(
         shared: Arc<Shared>,
-        news: Listener,
-        commands: mpsc::UnboundedReceiver<Command>,
+        notifications: Listener,
+        control: mpsc::UnboundedReceiver<Control>,
     ) -> Self {
         let (finish, finished) = mpsc::unbounded_channel();
         let queues = shared.settings.queues.iter();
-        let queues = queues.map(|(name, places)| Queue::new(name.clone(), *places));
+        let queues = queues.map(|(name, slots)| Queue::new(name.clone(), *slots));
         Self {
-            news,
-            commands,
+            notifications,
+            control,
             finished,
             finish,
             queues: queues.collect(),
             pending: Intake::new(shared.settings.batch),
-            letters: shared.mail.engage(),
-            mail: Intake::new(shared.settings.batch),
-            mail_since: tokio::time::Instant::now(),
+            incoming: shared.commands.engage(),
+            undelivered: Intake::new(shared.settings.batch),
+            undelivered_since: tokio::time::Instant::now(),
             outcomes_next: false,
             held: HashMap::new(),
             under_way: FuturesUnordered::new(),
             beside: FuturesUnordered::new(),
-            looking: false,
+            checking: false,
             claims_under_way: 0,
             claims_backoff: Backoff::away(),
             claims_from: None,
@@ -195,17 +195,17 @@ impl Dispatcher {
                 Some(landed) = self.under_way.next(), if !self.under_way.is_empty() => self.settle(landed),
                 Some(landed) = self.beside.next(), if !self.beside.is_empty() => self.settle(landed),
                 Some(finished) = self.finished.recv() => self.gather(finished).await,
-                Some(letter) = self.letters.recv() => self.gather_mail(letter).await,
-                () = tokio::time::sleep_until(self.mail_since + MAIL_PATIENCE), if !self.mail.is_empty() => {
-                    self.hand_mail_back();
+                Some(command) = self.incoming.recv() => self.gather_commands(command).await,
+                () = tokio::time::sleep_until(self.undelivered_since + COMMAND_PATIENCE), if !self.undelivered.is_empty() => {
+                    self.return_commands();
                 }
                 () = tokio::time::sleep_until(rest.unwrap_or_else(tokio::time::Instant::now)), if rest.is_some() => {}
-                effects = self.news.next() => match effects {
+                effects = self.notifications.next() => match effects {
                     Some(effects) => self.hear(&effects),
                     None => break,
                 },
                 () = self.shared.believed_again.notified() => self.hear(&Effects::anything()),
-                Some(command) = self.commands.recv() => self.obey(command),
+                Some(request) = self.control.recv() => self.obey(request),
                 () = self.shared.clock.sleep_until(self.next_poll) => self.poll(),
             }
         }
@@ -224,46 +224,48 @@ impl Dispatcher {
                 held.cancelled.cancel();
             }
         }
-        for id in &effects.mailed {
+        for id in &effects.received {
             if let Some(held) = self.held.get(id) {
-                held.mail.notify_one();
+                held.command_arrived.notify_one();
             }
         }
         if effects.anything {
             // The notification of a command may have been lost, too.
-            self.held.values().for_each(|held| held.mail.notify_one());
-            self.look_for_ended();
+            self.held
+                .values()
+                .for_each(|held| held.command_arrived.notify_one());
+            self.check_for_ended();
         }
     }
 
     /// Checks if instances that run here were cancelled elsewhere without a notification.
-    fn look_for_ended(&mut self) {
-        if self.held.is_empty() || self.looking {
+    fn check_for_ended(&mut self) {
+        if self.held.is_empty() || self.checking {
             return;
         }
-        self.looking = true;
+        self.checking = true;
         let ids: Vec<InstanceId> = self.held.keys().copied().collect();
         let store = self.shared.store.clone();
-        let look = async move {
+        let check = async move {
             // After an error, the next poll checks again.
             let ended = store.endings(&ids).await.unwrap_or_default().0;
             Landed {
-                looked: true,
+                checked: true,
                 ended: ended.into_iter().map(|ending| ending.id).collect(),
                 ..Landed::default()
             }
         };
-        self.beside.push(look.boxed());
+        self.beside.push(check.boxed());
     }
 
-    fn obey(&mut self, command: Command) {
-        match command {
-            Command::WhenIdle(reply) => {
+    fn obey(&mut self, request: Control) {
+        match request {
+            Control::WhenIdle(reply) => {
                 self.hear(&Effects::anything());
                 self.idlers.push(reply);
             }
-            Command::Description => self.hear(&Effects::anything()),
-            Command::Serve(name, places) => self.queues.push(Queue::new(name, places)),
+            Control::Poll => self.hear(&Effects::anything()),
+            Control::Serve(name, slots) => self.queues.push(Queue::new(name, slots)),
         }
     }
 
@@ -282,7 +284,7 @@ impl Dispatcher {
         let busy = !self.under_way.is_empty()
             || !self.beside.is_empty()
             || !self.pending.is_empty()
-            || !self.mail.is_empty()
+            || !self.undelivered.is_empty()
             || !self.held.is_empty()
             || self.queues.iter().any(|queue| queue.hungry);
         if !busy {
@@ -347,9 +349,9 @@ impl Dispatcher {
         }
         let resting = self.pending.resting().is_some_and(|until| until > now);
         let pending = if resting { 0 } else { self.pending.len() };
-        let mail_first = !self.outcomes_next || pending < worth;
-        if self.mail.len() >= worth && mail_first {
-            self.take_mail(&mut batch);
+        let commands_first = !self.outcomes_next || pending < worth;
+        if self.undelivered.len() >= worth && commands_first {
+            self.take_commands(&mut batch);
         } else if pending >= worth {
             self.take_outcomes(&mut batch);
         }
@@ -373,17 +375,17 @@ impl Dispatcher {
             return;
         }
         for queue in &mut self.queues {
-            // Places that this transaction frees can be claimed in the same transaction.
+            // Slots that this transaction frees can be claimed in the same transaction.
             let leaving = batch
                 .outcomes
                 .iter()
                 .filter(|one| one.waiter.task.queue == queue.name)
                 .filter(|one| one.items.iter().all(|commit| leaves(&commit.outcome)))
                 .count();
-            let free = (queue.places + leaving).saturating_sub(queue.taken);
+            let free = (queue.slots + leaving).saturating_sub(queue.taken);
             // Instances that the commands wake are claimed in the same commit.
-            let hungry = queue.hungry || !batch.mail.is_empty();
-            let busy = !batch.outcomes.is_empty() || !batch.mail.is_empty();
+            let hungry = queue.hungry || !batch.commands.is_empty();
+            let busy = !batch.outcomes.is_empty() || !batch.commands.is_empty();
             if hungry && free > 0 && (free >= worth || busy) {
                 let limit = free.min(most);
                 queue.taken += limit;
@@ -411,7 +413,7 @@ impl Dispatcher {
             self.doubt();
         }
         self.searching &= !landed.searched;
-        self.looking &= !landed.looked;
+        self.checking &= !landed.checked;
         for id in &landed.ended {
             if let Some(held) = self.held.get(id) {
                 held.cancelled.cancel();
@@ -484,7 +486,7 @@ impl Dispatcher {
         let first = claimed.iter().position(|one| self.is_suspect(one));
         let first = first.map(|at| claimed.remove(at));
         for one in &surplus {
-            self.free_place(&one.queue);
+            self.free_slot(&one.queue);
         }
         if let Some(first) = &first {
             self.hold(first).is_suspect = true;
@@ -522,11 +524,16 @@ impl Dispatcher {
     fn begin(&mut self, claimed: Claimed) {
         let now = self.shared.clock.now();
         let held = self.held.entry(claimed.claim.id()).or_default();
-        let (claim, task) = Task::of(claimed, held.cancelled.clone(), held.mail.clone(), now);
+        let (claim, task) = Task::of(
+            claimed,
+            held.cancelled.clone(),
+            held.command_arrived.clone(),
+            now,
+        );
         self.start(claim, Arc::new(task));
     }
 
-    /// Runs the error handlers of refused outcomes for which there is a place.
+    /// Runs the error handlers of refused outcomes for which there is a slot.
     fn ask_handlers(&mut self) {
         let queues = self.queues.iter_mut();
         let refused = queues.flat_map(|queue| std::iter::from_fn(|| queue.next_refused()));
@@ -539,7 +546,7 @@ impl Dispatcher {
     fn settle_failed(&mut self, failure: Failure) {
         let Failure {
             outcomes,
-            mail,
+            commands,
             claims,
             error,
         } = failure;
@@ -557,8 +564,8 @@ impl Dispatcher {
             self.claims_from = Some(tokio::time::Instant::now() + delay);
             self.claims_apart |= error.fault() == Fault::Entry;
         }
-        if !mail.is_empty() {
-            return self.shared.mail.failed(mail, &error);
+        if !commands.is_empty() {
+            return self.shared.commands.failed(commands, &error);
         }
         if outcomes.is_empty() {
             return;
@@ -618,9 +625,9 @@ impl Dispatcher {
                 }
                 let mut queues = self.queues.iter_mut();
                 if let Some(queue) = queues.find(|queue| queue.name == sent.task.queue) {
-                    // Its error handler runs, and needs a place.
-                    queue.taken += usize::from(!sent.placed);
-                    sent.placed = true;
+                    // Its error handler runs, and needs a slot.
+                    queue.taken += usize::from(!sent.has_slot);
+                    sent.has_slot = true;
                     queue.refused.push_back((refusal, sent));
                 }
             }
@@ -721,19 +728,19 @@ impl Dispatcher {
                 self.held.remove(&sent.task.id);
             }
         }
-        if sent.placed {
-            self.free_place(&sent.task.queue);
+        if sent.has_slot {
+            self.free_slot(&sent.task.queue);
         }
     }
 
-    /// Gives up the place in the queue of a step that no longer runs.
-    fn leave_place(&mut self, sent: &mut Sent) {
-        if std::mem::take(&mut sent.placed) {
-            self.free_place(&sent.task.queue);
+    /// Gives up the slot in the queue of a step that no longer runs.
+    fn leave_slot(&mut self, sent: &mut Sent) {
+        if std::mem::take(&mut sent.has_slot) {
+            self.free_slot(&sent.task.queue);
         }
     }
 
-    fn free_place(&mut self, name: &Name) {
+    fn free_slot(&mut self, name: &Name) {
         let queues = self.queues.iter_mut();
         for queue in queues.filter(|queue| queue.name == *name) {
             queue.taken = queue.taken.saturating_sub(1);

@@ -1,4 +1,4 @@
-//! `#[derive(Message)]`: what it makes of a type, against what serde and schemars make of the same.
+//! `#[derive(Message)]`, compared with the derives of serde and schemars on the same type.
 
 use std::collections::BTreeMap;
 
@@ -112,7 +112,7 @@ macro_rules! with {
 with!(by_message);
 with!(by_hand);
 
-/// What both make of JSON: the value written again, or the error.
+/// Asserts that both types give the same result for JSON: the value written again, or the error.
 fn same<A, B>(given: &[Value])
 where
     A: Message + std::fmt::Debug,
@@ -184,10 +184,10 @@ fn json_that_is_not_of_a_type_is_not_called_anything_else() {
             .unwrap_err()
             .to_string()
     };
-    let told = unfit(r#"{"name": 7, "leaves": []}"#);
+    let error = unfit(r#"{"name": 7, "leaves": []}"#);
     assert!(
-        told.starts_with("invalid type: integer `7`, expected a string"),
-        "{told}"
+        error.starts_with("invalid type: integer `7`, expected a string"),
+        "{error}"
     );
     assert!(unfit("{").starts_with("not JSON: "), "{}", unfit("{"));
     let unwritten = Json::of(&BTreeMap::from([(vec![1], 2)])).unwrap_err();

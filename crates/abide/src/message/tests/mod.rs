@@ -1,4 +1,4 @@
-//! What is sent is what is read, whatever the type, with a contract and without.
+//! A value that is sent is read back unchanged, for every type, with a contract and without.
 
 mod derived;
 mod returning;
@@ -35,7 +35,7 @@ fn normalised<T: Serialize + JsonSchema + 'static>(value: &T) -> Json {
     }
 }
 
-/// Whether a value comes back from what it is sent as.
+/// Asserts that a value is read back from the arguments that it is sent as.
 fn returns<T>(value: T)
 where
     T: Serialize + DeserializeOwned + JsonSchema + PartialEq + Debug + 'static,
@@ -46,7 +46,7 @@ where
     assert_eq!(read::<T>(&unbound).unwrap(), value, "{unbound}");
 }
 
-/// Whether arguments are taken, and what is read from them.
+/// Returns the value that is read from arguments, if they are accepted.
 fn taken<T: DeserializeOwned + JsonSchema + 'static>(arguments: &str) -> Option<T> {
     let arguments: Arguments = serde_json::from_str(arguments).unwrap();
     let name = Name::new("s").unwrap();

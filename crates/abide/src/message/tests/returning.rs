@@ -1,4 +1,4 @@
-//! What is sent is what is read.
+//! Values that are sent and read back.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! What parameters a type becomes.
+//! The parameters that a type is sent as.
 
 use super::*;
 

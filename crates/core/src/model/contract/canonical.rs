@@ -90,9 +90,9 @@ impl<'a> Parsed<'a> {
                 Some(Node::Scalar(scalar)) => text.push_str(scalar),
                 Some(Node::List(items)) => {
                     left.push(Piece::Text("]"));
-                    for (place, item) in items.iter().enumerate().rev() {
+                    for (position, item) in items.iter().enumerate().rev() {
                         left.push(Piece::Node(*item));
-                        left.push(Piece::Text(if place > 0 { "," } else { "" }));
+                        left.push(Piece::Text(if position > 0 { "," } else { "" }));
                     }
                     left.push(Piece::Text("["));
                 }
@@ -102,11 +102,11 @@ impl<'a> Parsed<'a> {
                         .map(|(key, value)| (key.as_ref(), *value))
                         .collect();
                     left.push(Piece::Text("}"));
-                    for (place, (key, value)) in sorted.into_iter().enumerate().rev() {
+                    for (position, (key, value)) in sorted.into_iter().enumerate().rev() {
                         left.push(Piece::Node(value));
                         left.push(Piece::Text(":"));
                         left.push(Piece::Text(key));
-                        left.push(Piece::Text(if place > 0 { "," } else { "" }));
+                        left.push(Piece::Text(if position > 0 { "," } else { "" }));
                     }
                     left.push(Piece::Text("{"));
                 }
@@ -254,12 +254,12 @@ impl Decimal {
             });
         }
         let zeros = i64::try_from(digits.len() - significant.len()).ok()?;
-        let places = i64::try_from(fraction.len()).ok()?;
+        let decimals = i64::try_from(fraction.len()).ok()?;
         let exponent: i64 = exponent.parse().ok()?;
         Some(Self {
             is_negative,
             digits: significant.to_owned(),
-            exponent: exponent.checked_add(zeros)?.checked_sub(places)?,
+            exponent: exponent.checked_add(zeros)?.checked_sub(decimals)?,
         })
     }
 
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn depth_is_no_matter() {
+    fn depth_is_not_limited() {
         let deep = r#"{"b":0,"a":["#.repeat(80_000) + &"]}".repeat(80_000);
         let turned = r#"{"a":["#.repeat(80_000) + &r#"],"b":0}"#.repeat(80_000);
         assert_eq!(of(&deep), of(&turned));

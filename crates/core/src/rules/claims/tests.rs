@@ -1,4 +1,4 @@
-//! What a row remembers of the epochs that were committed.
+//! The committed epochs that a row remembers.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 use std::collections::BTreeSet;
@@ -7,10 +7,10 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// How many epochs before the last committed one are remembered.
+/// Number of epochs before the last committed one that are remembered.
 const REMEMBERED: i64 = 64;
 
-/// What a row remembers when these were committed, in order.
+/// Returns what a row remembers when these were committed, in order.
 fn after(epochs: impl IntoIterator<Item = i64>) -> Settled {
     let mut settled = Settled::default();
     for epoch in epochs {
@@ -20,7 +20,7 @@ fn after(epochs: impl IntoIterator<Item = i64>) -> Settled {
 }
 
 #[test]
-fn a_row_that_nobody_has_committed_remembers_nothing() {
+fn a_row_that_was_never_committed_remembers_nothing() {
     // rule 1.7
     for epoch in 1..200 {
         assert!(!is_settled(Settled::default(), Epoch(epoch)));
@@ -59,7 +59,7 @@ proptest! {
     fn an_epoch_counts_as_committed_when_it_was_and_is_not_too_old(
         steps in proptest::collection::vec((1_i64..=70, any::<bool>()), 1..200),
     ) {
-        // rule 1.7: each epoch is committed or not, and a row is asked about all of them.
+        // rule 1.7: each epoch is committed or not, and all of them are checked against the row.
         let (mut settled, mut committed) = (Settled::default(), BTreeSet::new());
         let mut epoch = 0;
         for (by, commits) in steps {
@@ -69,9 +69,9 @@ proptest! {
                 committed.insert(epoch);
             }
             let last = settled.last.0;
-            for asked in (epoch - 200).max(1)..=epoch + 2 {
-                let expected = committed.contains(&asked) && asked >= last - REMEMBERED;
-                prop_assert_eq!(is_settled(settled, Epoch(asked)), expected, "{} of {}", asked, last);
+            for checked in (epoch - 200).max(1)..=epoch + 2 {
+                let expected = committed.contains(&checked) && checked >= last - REMEMBERED;
+                prop_assert_eq!(is_settled(settled, Epoch(checked)), expected, "{} of {}", checked, last);
             }
         }
     }

@@ -14,7 +14,7 @@ use crate::model::{Arguments, Json, Name, Parameter};
 pub(super) struct Signature {
     slots: Vec<Slot>,
     /// The positions of the parameters, by name.
-    places: BTreeMap<String, usize>,
+    positions: BTreeMap<String, usize>,
 }
 
 /// One parameter.
@@ -39,23 +39,23 @@ enum Given<'a> {
 impl Signature {
     /// Compiles parameters, and reports their problems.
     pub(super) fn new(parameters: &[Parameter], problem: &mut dyn FnMut(String)) -> Self {
-        let mut places = BTreeMap::new();
+        let mut positions = BTreeMap::new();
         let mut slots = Vec::new();
-        for (place, parameter) in parameters.iter().enumerate() {
+        for (position, parameter) in parameters.iter().enumerate() {
             let name = &parameter.name;
             let mut problem = |text: &str| problem(format!("parameter {name:?}: {text}"));
             if let Err(refusal) = Name::new(name) {
                 problem(&refusal.to_string());
             }
-            if places.insert(name.clone(), place).is_some() {
+            if positions.insert(name.clone(), position).is_some() {
                 problem("there are two of this name");
             }
-            if parameter.variadic && place + 1 < parameters.len() {
+            if parameter.variadic && position + 1 < parameters.len() {
                 problem("a variadic parameter must be the last");
             }
             slots.push(Slot::new(parameter, &mut problem));
         }
-        Self { slots, places }
+        Self { slots, positions }
     }
 
     /// Returns the values by parameter name, in the contract's order, or all problems of the arguments.
@@ -77,11 +77,11 @@ impl Signature {
                 }
             }
             Arguments::Payload(payload) => {
-                let given = self.by_place(std::slice::from_ref(payload), &mut problems);
+                let given = self.by_position(std::slice::from_ref(payload), &mut problems);
                 self.values(given, &mut problems)
             }
             Arguments::Positional(values) => {
-                let given = self.by_place(values, &mut problems);
+                let given = self.by_position(values, &mut problems);
                 self.values(given, &mut problems)
             }
             Arguments::Named(values) => {
@@ -98,7 +98,7 @@ impl Signature {
         !self.slots.is_empty() && payload.as_str().trim_start().starts_with('{')
     }
 
-    fn by_place<'a>(&self, values: &'a [Json], problems: &mut Problems<'_>) -> Vec<Given<'a>> {
+    fn by_position<'a>(&self, values: &'a [Json], problems: &mut Problems<'_>) -> Vec<Given<'a>> {
         let mut left = values.iter();
         let given = self.slots.iter().map(|slot| match slot.is_variadic {
             true => Given::Rest(left.by_ref().collect()),
@@ -120,10 +120,10 @@ impl Signature {
     ) -> Vec<Given<'a>> {
         let mut given: Vec<Given<'a>> = self.slots.iter().map(|_| Given::Nothing).collect();
         for (name, value) in values {
-            let place = self.places.get(name).and_then(|at| given.get_mut(*at));
-            match place {
+            let value_of = self.positions.get(name).and_then(|at| given.get_mut(*at));
+            match value_of {
                 None => problems.add(name, Problem::new("unknown", "is not a parameter")),
-                Some(place @ Given::Nothing) => *place = Given::One(value),
+                Some(unset @ Given::Nothing) => *unset = Given::One(value),
                 Some(_) => problems.add(name, Problem::new("given_twice", "is given twice")),
             }
         }
@@ -212,18 +212,18 @@ impl Slot {
                 }
             },
         };
-        for (place, value) in rest.iter().enumerate() {
-            self.check(value, &format!("[{place}] "), problems);
+        for (position, value) in rest.iter().enumerate() {
+            self.check(value, &format!("[{position}] "), problems);
         }
         list(rest.into_iter())
     }
 
-    fn check(&self, value: &Json, place: &str, problems: &mut Problems<'_>) {
+    fn check(&self, value: &Json, prefix: &str, problems: &mut Problems<'_>) {
         if problems.are_unknown() {
             return;
         }
         for problem in self.problems(value, problems.steps()) {
-            let message = format!("{place}{}", problem.message);
+            let message = format!("{prefix}{}", problem.message);
             problems.add(&self.name, Problem { message, ..problem });
         }
     }

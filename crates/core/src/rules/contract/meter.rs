@@ -293,11 +293,11 @@ impl<'a> Array<'a, MeteredJson> for Items<'a> {
 
     fn is_unique(&self) -> bool {
         // Each item is hashed or, if there are few, compared with the others.
-        let looks = match self.0.len() {
+        let visits = match self.0.len() {
             few @ ..COMPARED_PAIRWISE => few,
             _ => 2,
         };
-        (0..looks).all(|_| self.0.iter().all(pay_for_all)) && unique::is_unique(self.0)
+        (0..visits).all(|_| self.0.iter().all(pay_for_all)) && unique::is_unique(self.0)
     }
 }
 

@@ -83,7 +83,7 @@ impl Schema {
         let mut few = Steps::new(PROBLEMS_STEPS);
         let all = few.examine(rates, value, |node| {
             let errors = self.validator.iter_errors(node).take(PROBLEMS_MAX);
-            errors.map(|error| told(&error)).collect::<Vec<_>>()
+            errors.map(|error| problem_of(&error)).collect::<Vec<_>>()
         });
         if !few.are_spent() && !all.is_empty() {
             return all;
@@ -92,7 +92,7 @@ impl Schema {
         let mut few = Steps::new(PROBLEMS_STEPS);
         let first = few.examine(rates, value, |node| {
             let validated = self.validator.validate(node);
-            validated.map_err(|error| told(&error))
+            validated.map_err(|error| problem_of(&error))
         });
         match first {
             Err(first) if !few.are_spent() => vec![first],
@@ -102,17 +102,17 @@ impl Schema {
 }
 
 /// Converts an error of the validator. The value itself, which may be large or secret, is not repeated.
-fn told(error: &jsonschema::ValidationError<'_>) -> Problem {
-    let place = error.instance_path().as_str();
+fn problem_of(error: &jsonschema::ValidationError<'_>) -> Problem {
+    let path = error.instance_path().as_str();
     let is_type = matches!(error.kind(), ValidationErrorKind::Type { .. });
-    let code = if is_type && place.is_empty() {
+    let code = if is_type && path.is_empty() {
         "wrong_type"
     } else {
         "invalid_value"
     };
-    let message = match place {
+    let message = match path {
         "" => format!("is invalid: {}", error.masked()),
-        place => format!("is invalid at {place}: {}", error.masked()),
+        path => format!("is invalid at {path}: {}", error.masked()),
     };
     Problem::new(code, message)
 }

@@ -44,13 +44,13 @@ impl Type {
     fn short(text: &str) -> Result<Self, String> {
         let mut forms = Vec::new();
         let mut is_any = false;
-        for word in text.split('|').map(str::trim) {
-            match Short::ALL.iter().find(|(known, _)| *known == word) {
+        for name in text.split('|').map(str::trim) {
+            match Short::ALL.iter().find(|(known, _)| *known == name) {
                 Some((_, form)) => forms.push(*form),
-                None if word == "any" => is_any = true,
+                None if name == "any" => is_any = true,
                 None => {
                     return Err(format!(
-                        "{word:?} is not a type: use string, int, float, bool, array, object, any, a union of them like \
+                        "{name:?} is not a type: use string, int, float, bool, array, object, any, a union of them like \
                          int|string, or a JSON Schema; what may be null is nullable"
                     ));
                 }
@@ -72,8 +72,12 @@ impl Type {
             Self::OneOf(forms) if forms.iter().any(|form| found.is(*form)) => Vec::new(),
             Self::OneOf(_) if found == Found::Null => vec![null_not_allowed()],
             Self::OneOf(forms) => {
-                let wanted: Vec<&str> = forms.iter().map(|form| form.word()).collect();
-                let message = format!("must be {}, not {}", wanted.join(" or "), found.words());
+                let wanted: Vec<&str> = forms.iter().map(|form| form.name()).collect();
+                let message = format!(
+                    "must be {}, not {}",
+                    wanted.join(" or "),
+                    found.description()
+                );
                 vec![Problem::new("wrong_type", message)]
             }
             // Parsing costs steps too.
@@ -106,9 +110,9 @@ impl Short {
         ("object", Self::Object),
     ];
 
-    fn word(self) -> &'static str {
+    fn name(self) -> &'static str {
         let found = Self::ALL.iter().find(|(_, form)| *form == self);
-        found.map_or("any", |(word, _)| word)
+        found.map_or("any", |(name, _)| name)
     }
 }
 
@@ -139,7 +143,7 @@ impl Found {
         self == Self::Is(form) || (form == Short::Float && self == Self::Is(Short::Int))
     }
 
-    fn words(self) -> &'static str {
+    fn description(self) -> &'static str {
         match self {
             Self::Null => "null",
             Self::Is(Short::String) => "a string",

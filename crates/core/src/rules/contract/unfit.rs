@@ -105,8 +105,8 @@ impl std::fmt::Display for ValidationErrors {
             .0
             .iter()
             .flat_map(|(field, problems)| problems.iter().map(move |problem| (field, problem)));
-        for (place, (field, problem)) in all.enumerate() {
-            let between = if place > 0 { "; " } else { "" };
+        for (position, (field, problem)) in all.enumerate() {
+            let between = if position > 0 { "; " } else { "" };
             write!(f, "{between}{field} {}", problem.message)?;
         }
         Ok(())

@@ -1,4 +1,4 @@
-//! Which events match, over every pair of kinds of JSON, and that the index finds exactly those.
+//! Matching of events, over every pair of kinds of JSON. The index finds exactly those that match.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 use proptest::prelude::*;
@@ -22,7 +22,7 @@ fn wait(conditions: Vec<Condition>) -> EventWait {
     }
 }
 
-/// Whether a payload satisfies one condition; what the index says of it must not disagree.
+/// `true` if a payload satisfies one condition; the index must agree.
 fn meets(payload: &str, left: &str, op: Operator, right: &str) -> bool {
     let (payload, conditions) = (json(payload), vec![at(left, op, right)]);
     let payload = Payload::of(&payload);
@@ -31,7 +31,7 @@ fn meets(payload: &str, left: &str, op: Operator, right: &str) -> bool {
     meets
 }
 
-/// Whether an event with that payload looks at a place of the index where that wait stands.
+/// `true` if an event with that payload finds that wait in the index.
 fn is_found(payload: &Payload<'_>, wait: &EventWait) -> bool {
     let (path, values) = index_of(wait);
     match path.is_empty() {
@@ -42,20 +42,20 @@ fn is_found(payload: &Payload<'_>, wait: &EventWait) -> bool {
     }
 }
 
-/// What a value is: its kind, what it is the same as, and where it stands among its kind.
+/// The kind of a value, with its rank or its text.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Kind {
     Null,
     Bool,
     /// Its rank among the numbers below.
     Number(i32),
-    /// What it says.
+    /// Its text.
     Text(&'static str),
     Nested,
 }
 use Kind::{Bool, Nested, Null, Number, Text};
 
-/// Every kind of JSON, each as it may be written. Those with the same second word are the same by `eq`.
+/// Every kind of JSON, each as it may be written. Those with the same second text are equal by `eq`.
 const VALUES: &[(&str, &str, Kind)] = &[
     ("null", "null", Null),
     ("\"null\"", "text null", Text("null")),
@@ -311,8 +311,8 @@ fn bad_conditions_are_refused_all_at_once() {
     let crowd = vec![at("many", Ne, "1"); MOST + 1];
     let refusal = check(&[wait(bad.to_vec()), wait(Vec::new()), wait(crowd)]).unwrap_err();
     assert_eq!(refusal.reason(), "bad_event");
-    let told = refusal.to_string();
-    for word in [
+    let message = refusal.to_string();
+    for part in [
         "one exists",
         "two in",
         "three gt",
@@ -322,9 +322,9 @@ fn bad_conditions_are_refused_all_at_once() {
         "seven lt",
         "101",
     ] {
-        assert!(told.contains(word), "{word} in: {told}");
+        assert!(message.contains(part), "{part} in: {message}");
     }
-    assert!(!told.contains("fine"), "{told}");
+    assert!(!message.contains("fine"), "{message}");
     let fits = format!("[{}]", vec!["1"; MOST].join(","));
     let good = vec![at("a", In, &fits); MOST];
     assert_eq!(check(&[wait(good)]), Ok(()));
@@ -404,7 +404,7 @@ fn the_first_condition_for_equality_is_in_the_index() {
     assert_eq!((path.as_str(), values), ("", vec![String::new()]));
 }
 
-/// A value out of the table, or a number or a text of the dice.
+/// A value out of the table, or a random number or text.
 fn some_value() -> impl Strategy<Value = String> {
     prop_oneof![
         6 => (0..VALUES.len()).prop_map(|at| VALUES[at].0.to_owned()),
@@ -469,12 +469,12 @@ proptest! {
 
     // rule 14.3
     #[test]
-    fn what_is_the_same_stands_at_the_same_place_of_the_index(one in some_value(), two in some_value()) {
+    fn equal_values_have_the_same_index_value(one in some_value(), two in some_value()) {
         let (one, two) = (json(&one), json(&two));
         let (left, right) = (Parsed::of(&one), Parsed::of(&two));
-        let place = |parsed: &Parsed<'_>| index_value(parsed, Parsed::WHOLE);
+        let indexed = |parsed: &Parsed<'_>| index_value(parsed, Parsed::WHOLE);
         let same = equal(&left, Parsed::WHOLE, &right, Parsed::WHOLE);
-        prop_assert_eq!(same, place(&left) == place(&right));
+        prop_assert_eq!(same, indexed(&left) == indexed(&right));
         prop_assert_eq!(same, equal(&right, Parsed::WHOLE, &left, Parsed::WHOLE));
     }
 }

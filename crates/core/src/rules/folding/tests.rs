@@ -1,4 +1,4 @@
-//! What is folded and what is not, case by case.
+//! Cases of attempts that are folded, and of events that are not.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 use super::*;
@@ -104,8 +104,8 @@ fn rows(written: &[Written]) -> Vec<(u32, Option<u32>, Option<u32>)> {
 }
 
 /// The one row that is written, when it is a fold.
-fn fold(row: &mut Row, told: Vec<HistoryEvent>) -> Option<(u32, Option<u32>, u32)> {
-    match rows(&write(row, told, NOW))[..] {
+fn fold(row: &mut Row, events: Vec<HistoryEvent>) -> Option<(u32, Option<u32>, u32)> {
+    match rows(&write(row, events, NOW))[..] {
         [(seq, replaces, Some(count))] => Some((seq, replaces, count)),
         _ => None,
     }
@@ -134,7 +134,7 @@ fn ended(operation: u32) -> HistoryEvent {
 }
 
 #[test]
-fn ten_attempts_are_told_one_by_one_and_the_others_as_one() {
+fn ten_attempts_are_recorded_one_by_one_and_the_others_as_one() {
     // rule 16.1
     let mut row = row(Kind::Machine);
     for attempt in 1..=10 {
@@ -153,14 +153,14 @@ fn ten_attempts_are_told_one_by_one_and_the_others_as_one() {
 }
 
 #[test]
-fn what_is_told_beside_an_attempt_is_never_folded_away() {
+fn events_beside_an_attempt_are_never_folded() {
     // rule 16.1
     let mut row = row(Kind::Machine);
-    let mut told = failed(40);
-    told.push(HistoryEvent::Done);
+    let mut events = failed(40);
+    events.push(HistoryEvent::Done);
     assert_eq!(
-        write(&mut row, told.clone(), NOW),
-        appended(2, told),
+        write(&mut row, events.clone(), NOW),
+        appended(2, events),
         "more than an attempt"
     );
     assert_eq!(fold(&mut row, failed(41)), Some((5, None, 1)));
@@ -175,8 +175,8 @@ fn what_is_told_beside_an_attempt_is_never_folded_away() {
 }
 
 #[test]
-fn each_step_of_a_workflow_has_one_entry_whatever_is_told_in_between() {
-    // rule 16.1: what is told, and the rows that are written for it. The first row of an empty history is 2.
+fn each_step_of_a_workflow_has_one_entry_whatever_is_recorded_in_between() {
+    // rule 16.1: the events, and the rows that are written for them. The first row of an empty history is 2.
     let done = || vec![HistoryEvent::Done];
     let with = |lists: &[Vec<HistoryEvent>]| lists.concat();
     type Rows<'a> = &'a [(u32, Option<u32>, Option<u32>)];
@@ -202,11 +202,11 @@ fn each_step_of_a_workflow_has_one_entry_whatever_is_told_in_between() {
         ("the other goes on", again(2, 14), &[(16, Some(8), Some(4))]),
     ];
     let mut row = row(Kind::Workflow);
-    for (name, told, expected) in table {
-        let written = write(&mut row, told.clone(), NOW);
+    for (name, events, expected) in table {
+        let written = write(&mut row, events.clone(), NOW);
         assert_eq!(rows(&written), expected, "{name}");
         let count: usize = written.iter().map(|one| one.events.len()).sum();
-        assert_eq!(count, told.len(), "{name}: everything is told");
+        assert_eq!(count, events.len(), "{name}: everything is recorded");
     }
     let open: Vec<_> = row.folding.iter().map(|one| one.operation).collect();
     assert_eq!(open, [Some(2)], "what has ended is not kept");
@@ -248,7 +248,7 @@ fn only_the_timer_between_folded_attempts_is_left_out() {
     assert_eq!(
         write(&mut row, timed_out(), NOW),
         appended(6, timed_out()),
-        "a machine's wait is told"
+        "a machine's wait is recorded"
     );
 }
 

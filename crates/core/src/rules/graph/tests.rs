@@ -1,4 +1,4 @@
-//! What is wrong with graphs, and what their steps are given.
+//! Problems of graphs, and the inputs of their steps.
 
 use serde_json::{Value, json};
 
@@ -23,7 +23,7 @@ fn matching(conditions: &Value) -> Value {
 }
 
 #[test]
-fn each_problem_is_told_with_its_step() {
+fn each_problem_is_reported_with_its_step() {
     // rule 15.2
     let task = |name: &str| json!({"name": name, "task": "t"});
     let condition = |left: &str, op: &str, right: Value| {
@@ -215,10 +215,13 @@ fn each_problem_is_told_with_its_step() {
     ];
     for (steps_given, step, message) in cases {
         let found = check(&steps(steps_given.clone()));
-        let told = found.iter().any(|one| {
+        let reported = found.iter().any(|one| {
             one.step.as_deref().unwrap_or_default() == step && one.message.contains(message)
         });
-        assert!(told, "{message:?} of {step:?} in {steps_given}: {found:?}");
+        assert!(
+            reported,
+            "{message:?} of {step:?} in {steps_given}: {found:?}"
+        );
         assert_eq!(
             found.len(),
             if message == "circle" {
@@ -232,17 +235,17 @@ fn each_problem_is_told_with_its_step() {
 }
 
 #[test]
-fn all_problems_are_told_at_once() {
+fn all_problems_are_reported_at_once() {
     // rule 15.2
     let graph = steps(json!([
-        {"name": "a", "task": "t", "after": ["b", "nobody"], "timeout_ms": 0},
+        {"name": "a", "task": "t", "after": ["b", "unknown_step"], "timeout_ms": 0},
         {"name": "b", "after": ["a"], "wait_for_event": {"event": "x", "timeout_ms": 0, "match": [
             {"left": "", "op": "eq", "right": 1}, {"left": "y", "op": "gt", "right": []}, {"left": "z", "op": "eq", "right": "step.c.output"}]}},
         {"name": "c"}, {"name": "c", "task": "t", "sleep": {"duration_ms": 0}},
     ]));
     let found = problems(&graph);
     for part in [
-        "nobody",
+        "unknown_step",
         "timeout_ms must be positive",
         "circle",
         "it is empty",
@@ -376,7 +379,7 @@ fn a_step_is_given_what_came_before_it() {
 }
 
 #[test]
-fn a_step_is_left_out_when_what_it_looks_at_is_so() {
+fn a_step_is_skipped_when_its_condition_holds() {
     // rules 15.3 and 14.3
     let cases = [
         ("eq", json!(1), json!({"f": "1"}), true),
@@ -409,7 +412,7 @@ fn a_step_is_left_out_when_what_it_looks_at_is_so() {
 }
 
 #[test]
-fn references_are_resolved_or_said_to_be_impossible() {
+fn references_are_resolved_or_reported_as_impossible() {
     // rule 14.2
     let cases = [
         (json!("input.id"), Ok(json!(7))),
@@ -491,7 +494,7 @@ fn the_last_steps_and_the_levels_of_a_graph() {
 }
 
 #[test]
-fn the_policy_of_a_task_is_what_its_step_says() {
+fn the_policy_of_a_task_comes_from_its_step() {
     // rules 5.2 and 15.3
     let of = |step: Value| policy_of(&serde_json::from_value(step).unwrap());
     assert_eq!(of(json!({"name": "a", "task": "t"})), None);

@@ -1,4 +1,4 @@
-//! Whether an instance is well, looked at case by case.
+//! The health of an instance, case by case.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 use super::*;
@@ -152,7 +152,7 @@ fn a_signal_that_it_waits_for_and_was_not_handed_is_missed() {
     assert_eq!(code(&one, with(&around)), missed);
     let text = health(&one, with(&around)).reason.unwrap().text;
     assert!(text.contains("signal 17"), "{text}");
-    assert_eq!(code(&one, World::default()), None, "it was not looked at");
+    assert_eq!(code(&one, World::default()), None, "it was not examined");
     one.wait_kind = Some(WaitKind::Condition);
     assert_eq!(code(&one, with(&around)), None, "its name is a condition's");
 }

@@ -1,4 +1,4 @@
-//! What a turn does to a row, looked at case by case.
+//! The effects of a turn on a row, case by case.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 use super::*;
@@ -10,7 +10,7 @@ use crate::rules::block::{Release, unblock};
 use crate::rules::children::{Ended, ended, reopened};
 use crate::rules::inbox::{Message, Sender, receive, take};
 use crate::rules::liveness::{Around, Problem, Siblings, World, problem};
-use crate::rules::operate::asks_code;
+use crate::rules::operate::code_handles_cancel;
 use crate::rules::timers::fire;
 
 const NOW: Timestamp = Timestamp::from_micros(1_000_000);
@@ -77,7 +77,7 @@ fn turn(then: Then) -> WorkflowTurn {
     }
 }
 
-fn brood(operation: u32, count: usize, needed: u32) -> ChildStarts {
+fn spawn(operation: u32, count: usize, needed: u32) -> ChildStarts {
     ChildStarts {
         operation,
         starts: vec![Start::of(name("child"), Json::null()); count],
@@ -85,7 +85,7 @@ fn brood(operation: u32, count: usize, needed: u32) -> ChildStarts {
     }
 }
 
-/// Applies a turn as the kernel does: of its child_starts so many are born.
+/// Applies a turn as the kernel does; `inserted` has the number of children that each operation really started.
 fn commit(
     row: &mut Row,
     turn: &WorkflowTurn,
@@ -113,7 +113,7 @@ fn commit(
     let mut moved = Moved::default();
     apply(row, &commit, turn, facts, &mut moved);
     if !turn.children.is_empty() {
-        born(row, turn, inserted, NOW);
+        count_children(row, turn, inserted, NOW);
     }
     moved.closings
 }
@@ -193,7 +193,7 @@ fn park_and_end(old: u32, old_needed: u32, new: u32, new_needed: u32, early: u32
         }),
         ..Park::default()
     }));
-    parks.children = vec![brood(2, new as usize, new_needed)];
+    parks.children = vec![spawn(2, new as usize, new_needed)];
     let waits = old_needed > 0 || new_needed > 0;
     assert_eq!(check(&parks, &Limits::default()).is_ok(), waits);
     if !waits {
@@ -220,14 +220,14 @@ fn park_and_end(old: u32, old_needed: u32, new: u32, new_needed: u32, early: u32
 }
 
 #[test]
-fn a_brood_of_which_nobody_was_born_is_not_waited_for() {
+fn children_of_which_none_was_started_are_not_waited_for() {
     // rule 10.1
     let mut parks = turn(Then::Park(Park {
         operation: 2,
         signals: vec![awaited(2, "paid")],
         ..Park::default()
     }));
-    parks.children = vec![brood(1, 2, 2), brood(2, 1, 1)];
+    parks.children = vec![spawn(1, 2, 2), spawn(2, 1, 1)];
     let mut row = running();
     commit(&mut row, &parks, &[], &[0, 1]);
     assert_eq!((row.status, row.cause), (Status::Runnable, Cause::Children));
@@ -243,7 +243,7 @@ fn a_brood_of_which_nobody_was_born_is_not_waited_for() {
 }
 
 #[test]
-fn a_child_that_is_restarted_is_counted_and_wakes_nobody() {
+fn a_child_that_is_restarted_is_counted_and_does_not_wake_its_parent() {
     // rule 11.2
     let mut row = running();
     reopened(&mut row, BarrierNumber(1));
@@ -358,7 +358,11 @@ fn what_is_taken_is_what_is_named_once() {
     assert_eq!(ids, [3, 1]);
     assert_eq!((row.inbox.signals, row.inbox.cursor), (2, Sequence(3)));
     let closed = take(&mut row, &[taken(2)], &pending);
-    assert_eq!(closed.told.len(), 1, "the cursor does not go back");
+    assert_eq!(
+        closed.history_events.len(),
+        1,
+        "the cursor does not go back"
+    );
     assert_eq!(row.inbox.cursor, Sequence(3));
 }
 
@@ -397,7 +401,7 @@ fn a_blocked_workflow_is_left_alone_by_all_that_comes() {
     assert!(row.is_blocked() && row.family.pending == 0);
     assert!(fire(&mut row, Timestamp::from_micros(i64::MAX)).is_none());
     is_well(&row, 0);
-    assert!(!asks_code(&row), "its code cannot clean up");
+    assert!(!code_handles_cancel(&row), "its code cannot clean up");
     assert!(unblock(&mut row, Release::Repair, LATER));
     assert_eq!((row.status, row.due_at), (Status::Runnable, Some(LATER)));
     assert_eq!(row.last_error, None);
@@ -421,21 +425,21 @@ fn nothing_but_a_block_reads_as_blocked() {
 }
 
 #[test]
-fn the_code_of_a_workflow_that_has_begun_is_asked() {
+fn a_cancellation_goes_to_the_code_of_a_workflow_that_has_begun() {
     // rule 11.1
     let mut row = running();
-    assert!(asks_code(&row));
+    assert!(code_handles_cancel(&row));
     row.settled = Settled::default();
-    assert!(asks_code(&row), "it runs");
+    assert!(code_handles_cancel(&row), "it runs");
     row.status = Status::Runnable;
-    assert!(!asks_code(&row), "it has not begun");
+    assert!(!code_handles_cancel(&row), "it has not begun");
     row.settled.last = Epoch(1);
-    assert!(asks_code(&row));
+    assert!(code_handles_cancel(&row));
     row.kind = Kind::Machine;
-    assert!(!asks_code(&row), "a machine has no code to ask");
+    assert!(!code_handles_cancel(&row), "a machine has no code to ask");
     row.kind = Kind::Workflow;
     row.status = Status::Done;
-    assert!(!asks_code(&row), "it has ended");
+    assert!(!code_handles_cancel(&row), "it has ended");
 }
 
 #[test]
@@ -501,7 +505,7 @@ fn an_end_answers_what_was_answered_and_fails_the_rest() {
 }
 
 #[test]
-fn updates_that_the_code_holds_wake_nobody_and_are_not_missed() {
+fn updates_that_the_code_holds_do_not_wake_it_and_are_not_missed() {
     // rules 9.1 and 13.1
     let parks = |held: u32, updates: u32| {
         let mut row = running();

@@ -1,4 +1,4 @@
-//! Where the demo keeps its file: in a directory of its own that goes with it, or where the user says.
+//! The file of the demo: in a directory of its own that is removed with it, or at the path that the user gives.
 
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt;
@@ -31,13 +31,13 @@ impl DemoFile {
             });
         }
         let failed = |error: &dyn std::fmt::Display| {
-            let text = format!("there is no place for the demo's file: {error}");
+            let text = format!("cannot create a directory for the demo's file: {error}");
             Failure::new(Exit::Unreachable, "unavailable", text).next("abide demo --keep demo.db")
         };
         let tag = crate::auth::random::<6>().map_err(|error| failed(&error))?;
         let tag: String = tag.iter().map(|byte| format!("{byte:02x}")).collect();
         let made = std::env::temp_dir().join(format!("abide-demo-{tag}"));
-        // Nobody else's business.
+        // Other users may not read it.
         let mut builder = DirBuilder::new();
         builder.mode(0o700);
         builder.create(&made).map_err(|error| failed(&error))?;
@@ -62,7 +62,7 @@ impl DemoFile {
         self.made.is_none()
     }
 
-    /// Waits until the workers of an earlier demo on the file are not believed any more; refused when they live on.
+    /// Waits until the workers of an earlier demo on the file are considered dead. Returns a failure if they stay alive.
     pub async fn wait_for_others(&self, abide: &Abide) -> Result<()> {
         let pause = Duration::from_millis(100);
         let patience = worker::LEASE + Duration::from_secs(1);

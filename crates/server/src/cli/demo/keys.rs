@@ -6,7 +6,7 @@ use tokio::sync::mpsc;
 
 use crate::cli::out::Out;
 
-/// A line that somebody typed.
+/// A line that the user typed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Typed {
     /// To end.
@@ -17,27 +17,28 @@ pub enum Typed {
     Other,
 }
 
-/// What is typed from now on; `None` where nobody can type: in a pipe, and in the background of a shell.
+/// The lines that the user types from now on. Returns `None` if there is no input: in a pipe, or in the background of
+/// a shell.
 pub fn typed(out: &Out) -> Option<mpsc::Receiver<Typed>> {
     if out.json || !out.terminal || !std::io::stdin().is_terminal() || !in_front() {
         return None;
     }
-    let (tell, told) = mpsc::channel(16);
-    // Not one of the runtime's own threads: it stays in its read when all is over.
+    let (sender, receiver) = mpsc::channel(16);
+    // A thread of its own, because it is still blocked in its read when the demo ends.
     std::thread::spawn(move || {
         for line in std::io::stdin().lock().lines() {
             let Ok(line) = line else { return };
-            if tell.blocking_send(read(&line)).is_err() {
+            if sender.blocking_send(read(&line)).is_err() {
                 return;
             }
         }
         // Ctrl-d.
-        let _ = tell.blocking_send(Typed::Quit);
+        let _ = sender.blocking_send(Typed::Quit);
     });
-    Some(told)
+    Some(receiver)
 }
 
-/// The next line; for ever nothing where nobody can type.
+/// Waits for the next line. Never completes if there is no input.
 pub async fn next(typed: &mut Option<mpsc::Receiver<Typed>>) -> Typed {
     let next = match typed {
         Some(typed) => typed.recv().await,

@@ -1,4 +1,4 @@
-//! How the demo shows itself: a picture on a terminal, lines in a pipe, JSON for programs.
+//! The output of the demo: a picture on a terminal, lines in a pipe, JSON for programs.
 
 use std::time::Duration;
 
@@ -12,10 +12,10 @@ use crate::cli::out::{Out, Tone};
 use crate::cli::text::{clean, counted, wrapped};
 use crate::demo::{Event, Scene, Shown, Summary};
 
-/// How often lines in a pipe tell how it stands.
+/// Minimum time between two lines with the current state, in a pipe.
 const EVERY: Duration = Duration::from_secs(10);
 
-/// How the demo shows itself.
+/// The output of the demo.
 pub struct Voice {
     out: Out,
     url: String,
@@ -25,16 +25,16 @@ pub struct Voice {
 enum How {
     Json { events: Vec<Value> },
     Live(Box<Picture>),
-    Lines { told: Option<Duration> },
+    Lines { last_at: Option<Duration> },
 }
 
 impl Voice {
-    /// As it is to be shown; live when somebody can type.
+    /// Makes the output in the format of `out`. It is live if the user can type.
     pub fn new(out: Out, url: &str, abide: &str, live: bool) -> Self {
         let how = match (out.json, live) {
             (true, _) => How::Json { events: Vec::new() },
             (false, true) => How::Live(Box::new(Picture::new(out, abide))),
-            (false, false) => How::Lines { told: None },
+            (false, false) => How::Lines { last_at: None },
         };
         Self {
             out,
@@ -48,11 +48,11 @@ impl Voice {
         matches!(self.how, How::Live(_))
     }
 
-    /// Where it is, and what to try.
+    /// Prints the address of the demo, and commands to try.
     pub fn first(
         &mut self,
         scene: &Scene,
-        place: &DemoFile,
+        demo_file: &DemoFile,
         commands: &[(String, String)],
     ) -> Result<()> {
         let (out, url) = (self.out, &self.url);
@@ -60,12 +60,12 @@ impl Voice {
         if let How::Json { .. } = self.how {
             let commands: Vec<&String> = commands.iter().map(|(command, _)| command).collect();
             return out.entry(&json!({
-                "kind": "ready", "url": url, "file": place.file().display().to_string(),
-                "kept": place.is_kept(), "workers": workers, "commands": commands,
+                "kind": "ready", "url": url, "file": demo_file.file().display().to_string(),
+                "kept": demo_file.is_kept(), "workers": workers, "commands": commands,
             }));
         }
-        let what = match place.is_kept() {
-            true => clean(&place.file().display().to_string()).into_owned(),
+        let what = match demo_file.is_kept() {
+            true => clean(&demo_file.file().display().to_string()).into_owned(),
             false => "a SQLite file".to_owned(),
         };
         let pids = workers.iter().filter_map(|worker| worker.pid);
@@ -105,7 +105,7 @@ impl Voice {
         Ok(())
     }
 
-    /// Notes what has happened.
+    /// Records an event.
     pub fn note(&mut self, at: Duration, event: &Event) -> Result<()> {
         match &mut self.how {
             How::Json { events } => {
@@ -130,14 +130,14 @@ impl Voice {
         }
     }
 
-    /// Notes that somebody typed a line, and what there is to say about it.
+    /// Records that the user typed a line, and a hint about it.
     pub fn entered(&mut self, hint: Option<String>) {
         if let How::Live(picture) = &mut self.how {
             picture.entered(hint);
         }
     }
 
-    /// Shows how it stands.
+    /// Shows the current state.
     pub fn tick(&mut self, at: Duration, shown: &Shown) -> Result<()> {
         match &mut self.how {
             How::Json { events } => {
@@ -150,11 +150,11 @@ impl Voice {
                 self.out.entry(&tick)
             }
             How::Live(picture) => picture.draw(at, shown),
-            How::Lines { told } => {
-                if told.is_some_and(|told| at < told + EVERY) {
+            How::Lines { last_at } => {
+                if last_at.is_some_and(|last_at| at < last_at + EVERY) {
                     return Ok(());
                 }
-                *told = Some(at);
+                *last_at = Some(at);
                 self.out.line(&counts(at, shown))
             }
         }
@@ -162,7 +162,7 @@ impl Voice {
 }
 
 /// The summary, in one sentence.
-pub fn last(out: &Out, summary: &Summary, place: &DemoFile) -> Result<()> {
+pub fn last(out: &Out, summary: &Summary, demo_file: &DemoFile) -> Result<()> {
     let sentence = sentence(summary);
     if out.json {
         let mut end = serde_json::to_value(summary).unwrap_or_default();
@@ -178,8 +178,8 @@ pub fn last(out: &Out, summary: &Summary, place: &DemoFile) -> Result<()> {
     for problem in &summary.wrong {
         out.line(&format!("  {}", clean(problem)))?;
     }
-    if place.is_kept() {
-        let file = shell_quoted(&place.file().display().to_string());
+    if demo_file.is_kept() {
+        let file = shell_quoted(&demo_file.file().display().to_string());
         out.say(&format!("to go on: abide demo --keep {file}"));
     }
     Ok(())

@@ -15,19 +15,19 @@ const HAPPENED: usize = 6;
 const HAPPENED_MIN: usize = 2;
 /// How many instances that ended are shown.
 const ENDED: usize = 2;
-/// Where one types.
+/// The input line.
 const PROMPT: &str = "kill a worker: its number and Enter; end: q and Enter > ";
 
 /// The text on the terminal.
 pub struct Picture {
     out: Out,
-    /// How to call the binary for this demo.
+    /// The command line that calls the binary for this demo.
     abide: String,
     happened: VecDeque<(Tone, String)>,
     ended: VecDeque<String>,
     /// How many lines are above the one where one types.
     drawn: usize,
-    /// How large the terminal was then.
+    /// The size of the terminal at that time.
     size: (usize, usize),
     /// `true` if Enter was pressed since.
     entered: bool,
@@ -49,7 +49,7 @@ impl Picture {
         }
     }
 
-    /// Notes what has happened.
+    /// Records an event.
     pub fn note(&mut self, at: Duration, event: &Event) {
         let text = clean(event.text()).into_owned();
         let tone = match event {
@@ -69,7 +69,7 @@ impl Picture {
         self.happened.drain(..surplus);
     }
 
-    /// Notes that somebody typed a line, and what there is to say about it.
+    /// Records that the user typed a line, and a hint about it.
     pub fn entered(&mut self, hint: Option<String>) {
         self.entered = true;
         self.hint = hint;
@@ -215,7 +215,7 @@ fn alive(seconds: u64) -> String {
     }
 }
 
-/// How many stand where, on one line.
+/// Counts of instances by state, on one line.
 pub fn counts(at: Duration, shown: &Shown) -> String {
     format!(
         "{}  {} run · {} ready · {} wait · {} ended · {:.0} steps a second",
@@ -236,8 +236,8 @@ pub fn stamp(at: Duration) -> String {
 
 /// The columns and rows of the terminal.
 fn size() -> (usize, usize) {
-    let asked = terminal_size::terminal_size();
-    asked.map_or((80, 24), |(columns, rows)| {
+    let reported = terminal_size::terminal_size();
+    reported.map_or((80, 24), |(columns, rows)| {
         (usize::from(columns.0).max(20), usize::from(rows.0).max(4))
     })
 }

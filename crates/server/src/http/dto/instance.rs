@@ -409,30 +409,35 @@ impl From<ReasonCode> for ReasonWord {
 const AT_ONCE: usize = 8;
 
 /// Instances as readers see them, in their order, with the events that they wait for.
-pub async fn views(app: &App, looks: Vec<Description>) -> Result<Vec<InstanceView>, Problem> {
-    let views = looks.into_iter().map(|look| view(app, look));
+pub async fn views(
+    app: &App,
+    descriptions: Vec<Description>,
+) -> Result<Vec<InstanceView>, Problem> {
+    let views = descriptions
+        .into_iter()
+        .map(|description| view(app, description));
     stream::iter(views).buffered(AT_ONCE).try_collect().await
 }
 
-async fn view(app: &App, look: Description) -> Result<InstanceView, Problem> {
-    let names = look.wait.iter().flat_map(|wait| &wait.names);
+async fn view(app: &App, description: Description) -> Result<InstanceView, Problem> {
+    let names = description.wait.iter().flat_map(|wait| &wait.names);
     let waiters = match names.into_iter().any(|name| name.event_type().is_some()) {
-        true => app.abide().event_waits_of(look.instance.id).await?,
+        true => app.abide().event_waits_of(description.instance.id).await?,
         false => Vec::new(),
     };
-    Ok(InstanceView::new(look, waiters))
+    Ok(InstanceView::new(description, waiters))
 }
 
 impl InstanceView {
-    /// An instance, and those who stand for its waits for events.
-    pub fn new(look: Description, waiters: Vec<Waiter>) -> Self {
+    /// Makes the view of an instance. `waiters` are its waits for events.
+    pub fn new(description: Description, waiters: Vec<Waiter>) -> Self {
         let Description {
             instance,
             wait,
             continue_as_new_recommended,
             liveness,
             reason,
-        } = look;
+        } = description;
         let wait = wait.map(|wait| WaitView {
             kind: wait.kind,
             id: wait.id,

@@ -21,7 +21,7 @@ pub struct Listed<T: ToSchema> {
     pub next_cursor: Option<String>,
 }
 
-/// How many a page may have.
+/// The number of entries of a page. Returns a problem if it is out of range.
 pub fn limited(limit: Option<usize>) -> Result<usize, Problem> {
     match limit.unwrap_or(LIMIT) {
         0 => Err(Problem::bad_request("limit is 0: ask for 1 at least")),
@@ -37,13 +37,13 @@ pub fn limited(limit: Option<usize>) -> Result<usize, Problem> {
     }
 }
 
-/// A place in a list of that kind, as text that means nothing to others.
-pub fn encode(kind: &str, place: &impl Serialize) -> Option<String> {
-    let place = serde_json::to_string(place).ok()?;
-    Some(URL_SAFE_NO_PAD.encode(format!("{kind}:{place}")))
+/// Encodes a position in a list of this kind as an opaque text.
+pub fn encode(kind: &str, position: &impl Serialize) -> Option<String> {
+    let position = serde_json::to_string(position).ok()?;
+    Some(URL_SAFE_NO_PAD.encode(format!("{kind}:{position}")))
 }
 
-/// Reads back a place in a list of that kind.
+/// Decodes a position in a list of this kind.
 pub fn decode<T: DeserializeOwned>(kind: &str, cursor: Option<&str>) -> Result<Option<T>, Problem> {
     let Some(cursor) = cursor else {
         return Ok(None);
@@ -51,8 +51,8 @@ pub fn decode<T: DeserializeOwned>(kind: &str, cursor: Option<&str>) -> Result<O
     let read = || -> Option<T> {
         let bytes = URL_SAFE_NO_PAD.decode(cursor).ok()?;
         let text = String::from_utf8(bytes).ok()?;
-        let (of, place) = text.split_once(':')?;
-        (of == kind).then(|| serde_json::from_str(place).ok())?
+        let (of, position) = text.split_once(':')?;
+        (of == kind).then(|| serde_json::from_str(position).ok())?
     };
     read().map(Some).ok_or_else(|| {
         Problem::bad_request("this cursor is none of this list: give the next_cursor of its last page, or leave it out to begin anew")

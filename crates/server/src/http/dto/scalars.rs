@@ -46,7 +46,7 @@ impl<'de> Deserialize<'de> for Millis {
     }
 }
 
-/// How long a request may wait, when it says so; refused when that is too long.
+/// The time that a request asks to wait. Returns a problem if that is too long.
 pub fn waited(wait_ms: Option<u64>) -> Result<Duration, Problem> {
     let ms = wait_ms.unwrap_or(0);
     if ms > WAIT_MS_MAX {
@@ -60,7 +60,7 @@ pub fn waited(wait_ms: Option<u64>) -> Result<Duration, Problem> {
     Ok(Duration::from_millis(ms))
 }
 
-/// Reads what may be left out and may be `null`, which are two things: `null` is a value.
+/// Reads a field that may be absent or `null`, which differ: `null` is a value.
 pub fn given<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Json>, D::Error> {
     Json::deserialize(from).map(Some)
 }
@@ -153,7 +153,7 @@ schema! {
     words(Operator::ALL.map(Operator::name), "How a condition compares.")
 }
 schema! {
-    /// The schema of arguments: a list by place, or an object by name.
+    /// The schema of arguments: a list by position, or an object by name.
     ArgumentsJson as "Arguments",
     ObjectBuilder::new()
         .schema_type(SchemaType::from_iter([Type::Array, Type::Object]))

@@ -32,13 +32,13 @@ pub(super) struct Group {
     /// `true` if there may be work that was not queried.
     hungry: bool,
     /// `true` while a query is running.
-    looking: bool,
+    querying: bool,
     /// Number of wake-ups, so that one that arrives during a query is not lost.
     wakes: u64,
     /// Number of polls that the next query serves. It doubles as long as all of them get work.
     width: usize,
     /// The time of the last query.
-    looked: Instant,
+    queried_at: Instant,
 }
 
 /// A query for work, for some polls of a group. It is settled when the answer arrives.
@@ -73,17 +73,17 @@ impl Group {
         Self {
             waiting: VecDeque::new(),
             hungry: true,
-            looking: false,
+            querying: false,
             wakes: 0,
             width: 1,
-            looked: Instant::now(),
+            queried_at: Instant::now(),
         }
     }
 
     /// Adds a poll. A poll that does not wait causes a query; for any other, the last result is used while it is
     /// recent.
     pub fn join(&mut self, waiting: Waiting) {
-        self.hungry |= waiting.is_once() || self.looked.elapsed() >= FLOOR;
+        self.hungry |= waiting.is_once() || self.queried_at.elapsed() >= FLOOR;
         self.waiting.push_back(waiting);
     }
 
@@ -96,17 +96,17 @@ impl Group {
     /// Removes polls whose callers have stopped waiting, and checks whether a query is due.
     pub fn tick(&mut self) {
         self.waiting.retain(|waiting| !waiting.is_gone());
-        self.hungry |= self.looked.elapsed() >= FLOOR;
+        self.hungry |= self.queried_at.elapsed() >= FLOOR;
     }
 
     /// `true` if the group may be forgotten.
     pub fn is_over(&self) -> bool {
-        self.waiting.is_empty() && !self.looking && self.looked.elapsed() >= REMEMBERED
+        self.waiting.is_empty() && !self.querying && self.queried_at.elapsed() >= REMEMBERED
     }
 
     /// `true` if a query should start now.
-    pub fn wants_look(&self) -> bool {
-        self.hungry && !self.looking && !self.waiting.is_empty()
+    pub fn wants_query(&self) -> bool {
+        self.hungry && !self.querying && !self.waiting.is_empty()
     }
 
     /// The number of its first poll, which has waited longest.
@@ -147,7 +147,7 @@ impl Group {
                 taken.push(waiting);
             }
         }
-        self.looking = true;
+        self.querying = true;
         self.hungry = false;
         WorkQuery {
             taken,
@@ -161,19 +161,19 @@ impl Group {
     /// claims.
     pub fn settle(
         &mut self,
-        look: WorkQuery,
+        query: WorkQuery,
         brought: Vec<Vec<Claimed>>,
     ) -> Vec<(Waiting, Vec<Claimed>)> {
-        self.looking = false;
-        self.looked = look.began;
-        let mut told = Vec::new();
+        self.querying = false;
+        self.queried_at = query.began;
+        let mut answered = Vec::new();
         let mut unserved = Vec::new();
         let mut exhausted = false;
-        for (waiting, claims) in look.taken.into_iter().zip(brought) {
+        for (waiting, claims) in query.taken.into_iter().zip(brought) {
             exhausted |= claims.len() < waiting.poll.limit;
             match claims.is_empty() && !waiting.is_once() {
                 true => unserved.push(waiting),
-                false => told.push((waiting, claims)),
+                false => answered.push((waiting, claims)),
             }
         }
         self.come_back(unserved);
@@ -182,23 +182,23 @@ impl Group {
             let (once, stay): (VecDeque<_>, _) = self
                 .waiting
                 .drain(..)
-                .partition(|waiting| waiting.is_once() && waiting.number < look.before);
+                .partition(|waiting| waiting.is_once() && waiting.number < query.before);
             self.waiting = stay;
-            told.extend(once.into_iter().map(|waiting| (waiting, Vec::new())));
+            answered.extend(once.into_iter().map(|waiting| (waiting, Vec::new())));
         }
         let newer = self.waiting.iter().any(Waiting::is_once);
-        self.hungry |= !exhausted || newer || self.wakes > look.wakes;
+        self.hungry |= !exhausted || newer || self.wakes > query.wakes;
         self.width = if exhausted {
             1
         } else {
             (self.width * 2).min(WIDTH_MAX)
         };
-        told
+        answered
     }
 
     /// Takes back the polls of a query that failed. Another query is due.
     pub fn fail(&mut self, taken: Vec<Waiting>) {
-        self.looking = false;
+        self.querying = false;
         self.hungry = true;
         self.come_back(taken);
     }

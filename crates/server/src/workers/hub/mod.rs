@@ -58,7 +58,7 @@ impl Waiting {
 }
 
 /// A request to the hub.
-enum Ask {
+enum Request {
     /// Asks for work.
     Poll(Poll, oneshot::Sender<Result<Vec<Claimed>, Problem>>),
     /// Records that a worker is alive.
@@ -73,16 +73,16 @@ enum Ask {
 
 /// A handle on the hub. Cheap to clone.
 #[derive(Clone)]
-pub struct Hub(mpsc::UnboundedSender<Ask>);
+pub struct Hub(mpsc::UnboundedSender<Request>);
 
 impl Hub {
     /// Starts the task that serves polls.
     pub fn begin(store: Arc<dyn Store>) -> Self {
-        let (asks, asked) = mpsc::unbounded_channel();
+        let (sender, requests) = mpsc::unbounded_channel();
         // The subscription begins before the first query, so that no notification is missed between the two.
-        let news = store.listen();
-        tokio::spawn(task::Task::new(store, news, asked).run());
-        Self(asks)
+        let listener = store.listen();
+        tokio::spawn(task::Task::new(store, listener, requests).run());
+        Self(sender)
     }
 
     /// Waits for work. Returns the claims, or none if the time is up or the server shuts down. Claims for a caller that
@@ -94,7 +94,7 @@ impl Hub {
             answer,
             hub: self.clone(),
         };
-        if self.0.send(Ask::Poll(poll, reply)).is_err() {
+        if self.0.send(Request::Poll(poll, reply)).is_err() {
             return Err(Problem::unavailable(
                 "the server is shutting down: ask another, or this one when it is back",
             ));
@@ -124,18 +124,18 @@ impl Hub {
     /// Records that a worker is alive.
     pub fn seen(&self, worker: Name) {
         // If the hub has ended, there is nothing to record.
-        let _ = self.0.send(Ask::Seen(worker));
+        let _ = self.0.send(Request::Seen(worker));
     }
 
     /// Removes a worker that signs off. Its polls are answered with no work.
     pub fn forget(&self, worker: Name) {
-        let _ = self.0.send(Ask::Forget(worker));
+        let _ = self.0.send(Request::Forget(worker));
     }
 
     /// Answers all polls with no work, and waits until claims that were not handed out are given back.
     pub async fn end(&self) {
         let (reply, ended) = oneshot::channel();
-        if self.0.send(Ask::End(reply)).is_ok() {
+        if self.0.send(Request::End(reply)).is_ok() {
             // If the hub has already ended, there is no reply.
             let _ = ended.await;
         }
@@ -144,7 +144,7 @@ impl Hub {
     fn give_back(&self, claims: Vec<Claim>) {
         if !claims.is_empty() {
             // If the hub has ended, the claims expire (rule 6.4).
-            let _ = self.0.send(Ask::Return(claims));
+            let _ = self.0.send(Request::Return(claims));
         }
     }
 }

@@ -75,8 +75,8 @@ impl Roll {
         let mut at: HashMap<Name, usize> = HashMap::new();
         let mut new: Vec<NewWorker> = Vec::new();
         for Waiting { poll, .. } in &self.arriving {
-            let place = match at.get(&poll.worker) {
-                Some(place) => *place,
+            let index = match at.get(&poll.worker) {
+                Some(index) => *index,
                 None if new.len() < most => {
                     at.insert(poll.worker.clone(), new.len());
                     new.push(NewWorker {
@@ -90,7 +90,7 @@ impl Roll {
                 }
                 None => continue,
             };
-            let Some(worker) = new.get_mut(place) else {
+            let Some(worker) = new.get_mut(index) else {
                 continue;
             };
             if !worker.queues.contains(&poll.queue) {

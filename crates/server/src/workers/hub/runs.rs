@@ -33,7 +33,7 @@ pub(super) enum Landed {
 /// A query for one group, and the worker number for each of its polls.
 pub(super) struct Sent {
     pub spot: Spot,
-    pub look: WorkQuery,
+    pub query: WorkQuery,
     pub ids: Vec<WorkerId>,
 }
 
@@ -74,7 +74,7 @@ pub(super) async fn find_work(
             .filter(|lane| !workflows.contains(lane))
             .cloned()
             .collect();
-        for (waiting, worker) in one.look.polls().iter().zip(&one.ids) {
+        for (waiting, worker) in one.query.polls().iter().zip(&one.ids) {
             ops.push(Op::Claim(ClaimRequest {
                 worker: *worker,
                 queue: one.spot.queue.clone(),
@@ -88,18 +88,18 @@ pub(super) async fn find_work(
         Ok(answers) => answers,
         Err(error) => return Landed::WorkFound(sent, Err(error)),
     };
-    let mut looked = WorkFound {
+    let mut found = WorkFound {
         lost: Vec::new(),
         claimed: Vec::new(),
     };
     for answer in answers {
         match answer {
-            Answer::Renewed { lost } => looked.lost = lost,
-            Answer::Claimed(claimed) => looked.claimed.push(claimed),
+            Answer::Renewed { lost } => found.lost = lost,
+            Answer::Claimed(claimed) => found.claimed.push(claimed),
             _ => return Landed::WorkFound(sent, Err(other())),
         }
     }
-    Landed::WorkFound(sent, Ok(looked))
+    Landed::WorkFound(sent, Ok(found))
 }
 
 /// Enlists workers, and releases blocked instances that they may have the code for. This includes instances that their
@@ -168,7 +168,7 @@ async fn release_all(store: &dyn Store, builds: Vec<(Name, Vec<Lane>)>, fresh: b
 /// `true` if any instance is blocked that these builds have code for.
 async fn is_any_blocked(store: &dyn Store, builds: &[(Name, Vec<Lane>)]) -> Result<bool> {
     let lanes: BTreeSet<&Lane> = builds.iter().flat_map(|(_, lanes)| lanes).collect();
-    let look = [
+    let ops = [
         Op::PassOver {
             instances: Vec::new(),
             name_only: true,
@@ -181,7 +181,7 @@ async fn is_any_blocked(store: &dyn Store, builds: &[(Name, Vec<Lane>)]) -> Resu
             limit: 1,
         },
     ];
-    let answers = store.run(Arc::from(look)).await?;
+    let answers = store.run(Arc::from(ops)).await?;
     let named = |answer: &Answer| matches!(answer, Answer::Named(ids) if !ids.is_empty());
     Ok(answers.iter().any(named))
 }

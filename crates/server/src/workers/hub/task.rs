@@ -19,7 +19,7 @@ use super::registry::{self, Roll};
 use super::runs::{
     Landed, Sent, WorkFound, enlist, find_work, give_back, may_pass, release, renew,
 };
-use super::{Ask, Waiting};
+use super::{Request, Waiting};
 use crate::http::Problem;
 
 /// Maximum number of concurrent transactions of the hub.
@@ -37,8 +37,8 @@ const WORKFLOW: Duration = Duration::from_secs(60);
 
 pub(super) struct Task {
     store: Arc<dyn Store>,
-    news: Listener,
-    asks: mpsc::UnboundedReceiver<Ask>,
+    listener: Listener,
+    requests: mpsc::UnboundedReceiver<Request>,
     roll: Roll,
     groups: HashMap<Spot, Group>,
     /// Machines that were found to be workflows, and until when that is remembered.
@@ -62,11 +62,15 @@ pub(super) struct Task {
 }
 
 impl Task {
-    pub fn new(store: Arc<dyn Store>, news: Listener, asks: mpsc::UnboundedReceiver<Ask>) -> Self {
+    pub fn new(
+        store: Arc<dyn Store>,
+        listener: Listener,
+        requests: mpsc::UnboundedReceiver<Request>,
+    ) -> Self {
         Self {
             store,
-            news,
-            asks,
+            listener,
+            requests,
             roll: Roll::default(),
             groups: HashMap::new(),
             workflows: HashMap::new(),
@@ -92,16 +96,16 @@ impl Task {
             self.send_what_there_is();
             let trouble = self.trouble;
             tokio::select! {
-                ask = self.asks.recv() => match ask {
-                    Some(ask) => {
-                        self.take(ask);
+                request = self.requests.recv() => match request {
+                    Some(request) => {
+                        self.take(request);
                         self.gather().await;
                     }
                     None => break,
                 },
                 Some(landed) = self.under_way.next(), if !self.under_way.is_empty() => self.settle(landed),
-                effects = self.news.next() => match effects {
-                    Some(effects) => self.hear(&effects),
+                effects = self.listener.next() => match effects {
+                    Some(effects) => self.handle(&effects),
                     None => break,
                 },
                 () = tokio::time::sleep_until(trouble.unwrap_or_else(Instant::now)), if trouble.is_some() => {
@@ -120,26 +124,26 @@ impl Task {
         while self.number != before {
             before = self.number;
             tokio::task::yield_now().await;
-            while let Ok(ask) = self.asks.try_recv() {
-                self.take(ask);
+            while let Ok(request) = self.requests.try_recv() {
+                self.take(request);
             }
         }
     }
 
-    fn take(&mut self, ask: Ask) {
-        match ask {
-            Ask::Poll(poll, reply) => {
+    fn take(&mut self, request: Request) {
+        match request {
+            Request::Poll(poll, reply) => {
                 self.roll.see(&poll.worker);
                 let number = self.number;
                 self.number += 1;
-                self.place(Waiting {
+                self.add_poll(Waiting {
                     poll,
                     number,
                     reply,
                 });
             }
-            Ask::Seen(worker) => self.roll.see(&worker),
-            Ask::Forget(worker) => {
+            Request::Seen(worker) => self.roll.see(&worker),
+            Request::Forget(worker) => {
                 self.roll.forget(&worker);
                 let mut polls = self.roll.turn_away(std::slice::from_ref(&worker));
                 polls.extend(
@@ -151,13 +155,13 @@ impl Task {
                     .into_iter()
                     .for_each(|waiting| self.hand(waiting, Vec::new()));
             }
-            Ask::Return(claims) => self.returned.extend(claims),
-            Ask::End(reply) => self.ending = Some(reply),
+            Request::Return(claims) => self.returned.extend(claims),
+            Request::End(reply) => self.ending = Some(reply),
         }
     }
 
     /// Puts a poll into its group if its worker is enlisted. Otherwise it waits for that.
-    fn place(&mut self, waiting: Waiting) {
+    fn add_poll(&mut self, waiting: Waiting) {
         if let Some(lane) = waiting.poll.lanes.first()
             && waiting
                 .poll
@@ -183,7 +187,7 @@ impl Task {
             .join(waiting);
     }
 
-    fn hear(&mut self, effects: &Effects) {
+    fn handle(&mut self, effects: &Effects) {
         self.releases |= effects.blocked || effects.anything;
         if effects.anything || !effects.ready.is_empty() {
             let groups = self.groups.iter_mut();
@@ -246,7 +250,7 @@ impl Task {
             }
         }
         while self.under_way.len() < RUNS_MAX {
-            let sent = self.looks();
+            let sent = self.next_queries();
             if sent.is_empty() {
                 return;
             }
@@ -257,10 +261,10 @@ impl Task {
     }
 
     /// The queries of the next transaction: for the groups whose polls have waited longest.
-    fn looks(&mut self) -> Vec<Sent> {
+    fn next_queries(&mut self) -> Vec<Sent> {
         let mut wanting: Vec<(u64, Spot)> = Vec::new();
         for (spot, group) in &self.groups {
-            if group.wants_look()
+            if group.wants_query()
                 && let Some(first) = group.first()
             {
                 wanting.push((first, spot.clone()));
@@ -276,11 +280,11 @@ impl Task {
             if left == 0 {
                 break;
             }
-            let look = group.query(left, self.number);
+            let query = group.query(left, self.number);
             // Workers with polls in a group are normally enlisted. Those that no longer are must be enlisted again.
             let (mut taken, mut ids) = (Vec::new(), Vec::new());
             let mut strangers = Vec::new();
-            let (look, polls) = look.split();
+            let (query, polls) = query.split();
             for waiting in polls {
                 match self.roll.id(&waiting.poll) {
                     Some(id) => {
@@ -296,7 +300,7 @@ impl Task {
             } else {
                 sent.push(Sent {
                     spot,
-                    look: look.with(taken),
+                    query: query.with(taken),
                     ids,
                 });
             }
@@ -309,7 +313,7 @@ impl Task {
 
     fn settle(&mut self, landed: Landed) {
         match landed {
-            Landed::WorkFound(sent, Ok(looked)) => self.settle_looks(sent, looked),
+            Landed::WorkFound(sent, Ok(found)) => self.settle_queries(sent, found),
             Landed::WorkFound(sent, Err(error)) => {
                 for one in sent {
                     self.settle_failed(one, &error);
@@ -319,7 +323,7 @@ impl Task {
             Landed::Enlisted(_, Ok(workers)) => {
                 self.enlisting = false;
                 for waiting in self.roll.welcome(workers) {
-                    self.place(waiting);
+                    self.add_poll(waiting);
                 }
             }
             Landed::Enlisted(names, Err(error)) => {
@@ -333,7 +337,7 @@ impl Task {
             }
             Landed::Renewed(Ok(lost)) => {
                 for name in self.roll.lose(&lost) {
-                    self.back_to_the_door(&name);
+                    self.enlist_again(&name);
                 }
             }
             Landed::Renewed(Err(error)) => {
@@ -377,7 +381,7 @@ impl Task {
     }
 
     /// Lets the polls of a worker wait until it is enlisted again.
-    fn back_to_the_door(&mut self, worker: &Name) {
+    fn enlist_again(&mut self, worker: &Name) {
         let polls: Vec<Waiting> = self
             .groups
             .values_mut()
@@ -388,21 +392,21 @@ impl Task {
             .for_each(|waiting| self.roll.arrive(waiting));
     }
 
-    fn settle_looks(&mut self, sent: Vec<Sent>, looked: WorkFound) {
+    fn settle_queries(&mut self, sent: Vec<Sent>, found: WorkFound) {
         self.backoff.reset();
-        let mut claimed = looked.claimed.into_iter();
-        for Sent { spot, look, ids } in sent {
+        let mut claimed = found.claimed.into_iter();
+        for Sent { spot, query, ids } in sent {
             let brought: Vec<Vec<Claimed>> = claimed.by_ref().take(ids.len()).collect();
-            let (look, polls) = look.split();
+            let (query, polls) = query.split();
             let (mut taken, mut kept) = (Vec::new(), Vec::new());
             for ((waiting, id), claims) in polls.into_iter().zip(ids).zip(brought) {
-                if looked.lost.contains(&id) {
+                if found.lost.contains(&id) {
                     // The worker died, or signed off at another server. Claims that were made under its number do not
                     // belong to it.
                     self.returned
                         .extend(claims.into_iter().map(|one| one.claim));
                     self.roll.lose(&[id]);
-                    self.back_to_the_door(&waiting.poll.worker);
+                    self.enlist_again(&waiting.poll.worker);
                     self.roll.arrive(waiting);
                 } else if !self.roll.is(&waiting.poll.worker, id) {
                     // The worker signed off at this server meanwhile.
@@ -421,14 +425,14 @@ impl Task {
                 group.fail(Vec::new());
                 continue;
             }
-            for (waiting, claims) in group.settle(look.with(taken), kept) {
+            for (waiting, claims) in group.settle(query.with(taken), kept) {
                 self.deliver(waiting, claims);
             }
         }
     }
 
     fn settle_failed(&mut self, sent: Sent, error: &Error) {
-        let (_, polls) = sent.look.split();
+        let (_, polls) = sent.query.split();
         let (once, patient) = polls.into_iter().partition(Waiting::is_once);
         let (mut refused, mut stay): (Vec<Waiting>, Vec<Waiting>) = (once, patient);
         if !may_pass(error) {
@@ -483,20 +487,20 @@ impl Task {
             .for_each(|waiting| self.hand(waiting, Vec::new()));
         while let Some(landed) = self.under_way.next().await {
             match landed {
-                Landed::WorkFound(sent, looked) => {
-                    let claimed = looked.map_or_else(|_| Vec::new(), |looked| looked.claimed);
+                Landed::WorkFound(sent, found) => {
+                    let claimed = found.map_or_else(|_| Vec::new(), |found| found.claimed);
                     self.returned
                         .extend(claimed.into_iter().flatten().map(|one| one.claim));
-                    let polls = sent.into_iter().flat_map(|one| one.look.split().1);
+                    let polls = sent.into_iter().flat_map(|one| one.query.split().1);
                     polls.for_each(|waiting| drop(waiting.reply.send(Ok(Vec::new()))));
                 }
                 Landed::Returned(left) => self.returned.extend(left),
                 Landed::Enlisted(..) | Landed::Renewed(_) | Landed::Released(_) => {}
             }
         }
-        self.asks.close();
-        while let Ok(ask) = self.asks.try_recv() {
-            if let Ask::Return(claims) = ask {
+        self.requests.close();
+        while let Ok(request) = self.requests.try_recv() {
+            if let Request::Return(claims) = request {
                 self.returned.extend(claims);
             }
         }

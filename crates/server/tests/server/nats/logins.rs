@@ -115,7 +115,7 @@ static REALM: LazyLock<Realm> = LazyLock::new(|| {
     Realm { config, creds }
 });
 
-/// What an issuer says of a subject, signed.
+/// A signed statement of an issuer about a subject.
 fn jwt(issuer: &KeyPair, subject: &KeyPair, nats: Value) -> String {
     let encode = |part: &Value| URL_SAFE_NO_PAD.encode(part.to_string());
     let claims = json!({
@@ -200,7 +200,7 @@ async fn until_said(server: &Server, what: &str, times: usize) {
 }
 
 /// Certificates that are good for a hundred years: `server`, for `localhost`, signed by `ca`; `client`, signed by
-/// `client-ca`; and `renewed`, signed by nobody else.
+/// `client-ca`; and `renewed`, self-signed.
 fn file(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../postgres/tests/tls")

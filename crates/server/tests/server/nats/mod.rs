@@ -17,7 +17,7 @@ use server::Server as NatsServer;
 
 use crate::common::{self, PATIENCE, Server, abide, home, postgres};
 
-/// What [`server`] waits by.
+/// The path that [`server`] waits by.
 mod wait {
     pub use crate::common::PATIENCE;
 }
@@ -90,7 +90,7 @@ async fn several_subjects_are_read_and_another_prefix_is_left_out() {
 }
 
 #[tokio::test]
-async fn a_nats_server_that_is_away_and_a_stream_that_comes_late_hold_nobody_up() {
+async fn a_nats_server_that_is_away_and_a_stream_that_comes_late_delay_no_other_request() {
     let mut nats = NatsServer::start().await;
     nats.kill();
     let server = common::server().set("nats.url", nats.url()).start();
@@ -125,12 +125,12 @@ fn settings_that_contradict_each_other_are_refused() {
             command.args(["--set", setting]);
         }
         let output = command.output().unwrap();
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(
-            !output.status.success() && said.contains(part),
-            "{part}: {said}"
+            !output.status.success() && stderr.contains(part),
+            "{part}: {stderr}"
         );
-        assert!(!said.contains("geheim"), "{said}");
+        assert!(!stderr.contains("geheim"), "{stderr}");
     };
     let url = "nats.url=nats://127.0.0.1:1";
     refused(&[url, "nats.user=me"], "nats.password");

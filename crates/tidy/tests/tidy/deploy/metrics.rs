@@ -83,36 +83,36 @@ fn the_docs_name_every_metric() {
     );
 }
 
-/// All expressions of the alerts and of the dashboard, and where each stands.
+/// All expressions of the alerts and of the dashboard, and the location of each.
 fn expressions() -> Vec<(String, String)> {
     let mut found = Vec::new();
     for document in read_yaml(RULES) {
         for group in items(&document, "/groups") {
             for rule in items(group, "/rules") {
-                let place = format!("{RULES}: {}", text(rule, "/alert"));
-                found.push((place, text(rule, "/expr").to_owned()));
+                let location = format!("{RULES}: {}", text(rule, "/alert"));
+                found.push((location, text(rule, "/expr").to_owned()));
             }
         }
     }
     let dashboard = read_json(DASHBOARD);
     for panel in items(&dashboard, "/panels") {
-        let place = format!("{DASHBOARD}: {}", text(panel, "/title"));
+        let location = format!("{DASHBOARD}: {}", text(panel, "/title"));
         let targets = panel.pointer("/targets").and_then(Value::as_array);
         for target in targets.into_iter().flatten() {
-            found.push((place.clone(), text(target, "/expr").to_owned()));
+            found.push((location.clone(), text(target, "/expr").to_owned()));
         }
     }
     for variable in items(&dashboard, "/templating/list") {
         if text(variable, "/type") == "query" {
-            let place = format!("{DASHBOARD}: ${}", text(variable, "/name"));
-            found.push((place, text(variable, "/query").to_owned()));
+            let location = format!("{DASHBOARD}: ${}", text(variable, "/name"));
+            found.push((location, text(variable, "/query").to_owned()));
         }
     }
     for document in read_yaml("deploy/prometheus/abide.tests.yml") {
         for test in items(&document, "/tests") {
             for series in items(test, "/input_series") {
-                let place = "deploy/prometheus/abide.tests.yml".to_owned();
-                found.push((place, text(series, "/series").to_owned()));
+                let location = "deploy/prometheus/abide.tests.yml".to_owned();
+                found.push((location, text(series, "/series").to_owned()));
             }
         }
     }
@@ -124,11 +124,11 @@ fn alerts_and_panels_use_metrics_and_labels_that_exist() {
     let (described, documented) = (described(), documented());
     let mut problems = Vec::new();
     let mut seen = 0;
-    for (place, expression) in expressions() {
+    for (location, expression) in expressions() {
         let query = match promql::read(&expression) {
             Ok(query) => query,
             Err(error) => {
-                problems.push(format!("{place}: {error}"));
+                problems.push(format!("{location}: {error}"));
                 continue;
             }
         };
@@ -139,18 +139,19 @@ fn alerts_and_panels_use_metrics_and_labels_that_exist() {
             }
             seen += 1;
             let Some(name) = metric_of(series, &described) else {
-                problems.push(format!("{place}: there is no metric {series}"));
+                problems.push(format!("{location}: there is no metric {series}"));
                 continue;
             };
             let known = documented.get(&name).cloned().unwrap_or_default();
             let unknown = labels
                 .iter()
                 .filter(|label| !known.contains(*label) && !ADDED.contains(&label.as_str()));
-            problems.extend(unknown.map(|label| format!("{place}: {name} has no label {label}")));
+            problems
+                .extend(unknown.map(|label| format!("{location}: {name} has no label {label}")));
             may_group.extend(known);
         }
         let unknown = query.groups.difference(&may_group);
-        problems.extend(unknown.map(|label| format!("{place}: nothing has the label {label}")));
+        problems.extend(unknown.map(|label| format!("{location}: nothing has the label {label}")));
     }
     assert!(
         seen > 20,
@@ -175,7 +176,7 @@ fn what_is_the_stores_is_not_summed_over_servers() {
         "abide_workers",
     ];
     let mut problems = Vec::new();
-    for (place, expression) in expressions() {
+    for (location, expression) in expressions() {
         let before = |name: &str| {
             let at = expression.find(&format!("{name}{{"))?;
             expression.get(..at).map(str::to_owned)
@@ -188,7 +189,7 @@ fn what_is_the_stores_is_not_summed_over_servers() {
             };
             let is_query = expression.starts_with("label_values") || before.is_empty();
             if !is_query && !inner.ends_with("max") {
-                problems.push(format!("{place}: {expression}"));
+                problems.push(format!("{location}: {expression}"));
             }
         }
     }

@@ -1,4 +1,4 @@
-//! What is in `deploy/` can be read, agrees with itself, and names nothing that the server does not have.
+//! The files in `deploy/` can be read, agree with each other, and name nothing that the server does not have.
 //!
 //! No image is built here, and nothing is started: that needs Docker, a cluster or an init system, which a machine that
 //! runs the tests need not have. `deploy/test.sh` (`make test-deploy`) runs what can be run with the real binary alone:
@@ -42,13 +42,13 @@ fn read_json(file: &str) -> Value {
     serde_json::from_str(&files::read(file)).unwrap_or_else(|error| panic!("{file}: {error}"))
 }
 
-/// The first text after each place where `mark` stands.
+/// The first text after each `mark`.
 fn texts_after<'t>(source: &'t str, mark: &str) -> Vec<&'t str> {
     let after = source.split(mark).skip(1);
     after.filter_map(|rest| rest.split('"').nth(1)).collect()
 }
 
-/// The first word after each place where `mark` stands.
+/// The first word after each `mark`.
 fn words_after<'t>(source: &'t str, mark: &str) -> Vec<&'t str> {
     let after = source.split(mark).skip(1).map(str::trim_start);
     after
@@ -93,7 +93,7 @@ fn every_yaml_and_json_file_can_be_read() {
         };
         problems.extend(read.err().map(|error| format!("{file}: {error}")));
     }
-    assert!(!all.is_empty(), "nothing was looked at");
+    assert!(!all.is_empty(), "nothing was checked");
     report(
         &problems,
         "write it in the plain part of YAML that crates/tidy/src/yaml.rs describes.",

@@ -1,9 +1,9 @@
-//! Which argument goes to which parameter, and what is told when one does not fit.
+//! The parameter that each argument goes to, and the problems that are reported when one does not fit.
 
 use super::*;
 
 #[test]
-fn arguments_come_by_place_by_name_or_as_a_payload() {
+fn arguments_come_by_position_by_name_or_as_a_payload() {
     // rule 8.3
     let all = r#"{"сумма":5,"note":"a","rate":2}"#;
     assert_eq!(sent(&order(), r#"{"arguments":[5,"a",2]}"#).unwrap(), all);
@@ -29,7 +29,7 @@ fn arguments_come_by_place_by_name_or_as_a_payload() {
 }
 
 #[test]
-fn all_that_is_wrong_is_told_at_once() {
+fn all_problems_are_reported_at_once() {
     // rule 8.3
     let by_name = r#"{"arguments":{"note":7,"rate":null,"colour":1,"size":2}}"#;
     assert_eq!(

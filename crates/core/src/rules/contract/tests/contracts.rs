@@ -1,4 +1,4 @@
-//! What a contract may say, and what is known without one.
+//! The declarations that a contract may contain, and what is known without a contract.
 
 use super::*;
 

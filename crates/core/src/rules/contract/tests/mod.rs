@@ -1,4 +1,5 @@
-//! What is taken, what is refused and what is told of it, against a validator of JSON Schema as the second opinion.
+//! Arguments that are accepted, arguments that are refused, and the reported problems. A JSON Schema validator is the
+//! second opinion.
 
 mod binding;
 mod contracts;
@@ -30,7 +31,7 @@ fn contract(parameters: Vec<Parameter>) -> Contract {
     }
 }
 
-/// What becomes of arguments, written as JSON, under parameters: the normalised ones, or the messages' codes.
+/// Binds arguments, written as JSON, to parameters. Returns the normalised arguments, or the codes of the problems.
 fn sent(parameters: &[Parameter], arguments: &str) -> Result<String, Value> {
     let terms = Terms::new(&contract(parameters.to_vec())).unwrap();
     let arguments: Arguments = serde_json::from_str(arguments).unwrap();

@@ -1,4 +1,4 @@
-//! What holds of whatever is sent, with a validator of JSON Schema as the second opinion.
+//! Properties of all arguments, with a JSON Schema validator as the second opinion.
 
 use super::*;
 
@@ -52,16 +52,16 @@ proptest! {
 
     // rules 8.3 and 8.4
     #[test]
-    fn what_is_given_by_place_and_by_name_is_the_same(given in prop::collection::vec(values(), 0..5), text in ".{1,8}") {
+    fn arguments_by_position_and_by_name_are_the_same(given in prop::collection::vec(values(), 0..5), text in ".{1,8}") {
         let names: Vec<String> = (0..given.len()).map(|at| format!("{}{at}", text.replace(char::is_control, "-"))).collect();
         let parameters = names.iter().map(|name| Parameter::new(name, "any")).collect();
         let terms = Terms::new(&contract(parameters)).unwrap();
         let list: Vec<Json> = given.iter().map(|value| Json::of(value).unwrap()).collect();
         let mut pairs: Vec<(String, Json)> = names.into_iter().zip(list.clone()).collect();
-        let by_place = terms.signal(&name("s"), &list.clone().into(), &mut Steps::default()).unwrap();
+        let by_position = terms.signal(&name("s"), &list.clone().into(), &mut Steps::default()).unwrap();
         pairs.reverse();
-        prop_assert_eq!(&terms.signal(&name("s"), &pairs.into(), &mut Steps::default()).unwrap(), &by_place);
-        prop_assert_eq!(yields(&by_place), yields(&free(&list.into())));
+        prop_assert_eq!(&terms.signal(&name("s"), &pairs.into(), &mut Steps::default()).unwrap(), &by_position);
+        prop_assert_eq!(yields(&by_position), yields(&free(&list.into())));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use serde_json::Map;
 
 use super::*;
 
-/// What becomes of one argument under a schema, and how long it took to find out.
+/// Validates one argument against a schema. Returns the result, and the time that it took.
 fn checked(schema: &Value, argument: &Value) -> (Result<Json, Unfit>, Duration) {
     let terms = Terms::new(&contract(vec![Parameter::new("x", schema.clone())])).unwrap();
     let arguments = Arguments::Positional(vec![Json::of(argument).unwrap()]);
@@ -60,7 +60,7 @@ fn long_texts_are_checked_against_plain_patterns() {
 }
 
 #[test]
-fn a_value_that_is_asked_again_on_every_level_is_given_up() {
+fn a_value_that_is_checked_again_on_every_level_is_given_up() {
     // rule 8.5: each level of the value doubles the work.
     let schema = json!({"$defs": {"n": {"anyOf": [
         {"type": "object", "required": ["x"], "properties": {"x": {"$ref": "#/$defs/n"}, "y": false}},
@@ -76,7 +76,7 @@ fn a_value_that_is_asked_again_on_every_level_is_given_up() {
 }
 
 #[test]
-fn problems_of_a_large_value_are_told_without_keeping_all_of_them() {
+fn problems_of_a_large_value_are_reported_without_keeping_all_of_them() {
     // rule 8.5
     let (fits, took) = checked(
         &json!({"items": {"type": "string"}}),
@@ -86,12 +86,15 @@ fn problems_of_a_large_value_are_told_without_keeping_all_of_them() {
         panic!("{fits:?}")
     };
     assert!(took < SOON);
-    let told = errors.to_string();
-    assert!(told.contains("/0") && told.len() < 10_000, "{told}");
+    let message = errors.to_string();
+    assert!(
+        message.contains("/0") && message.len() < 10_000,
+        "{message}"
+    );
 }
 
 #[test]
-fn all_keywords_still_say_what_they_said_when_the_work_is_counted() {
+fn all_keywords_give_the_same_verdict_when_the_work_is_counted() {
     // rule 8.5: counting changes no verdict.
     let cases = [
         (
@@ -182,13 +185,13 @@ fn a_schema_whose_work_cannot_be_bounded_is_refused_when_it_is_declared() {
         Err(other) => panic!("{other}"),
     };
     for pattern in ["^(?=.*[A-Z]).+$", "(a+)\\1", "(?<!x)y", "[^a]{1000}{1000}"] {
-        let told = refused(json!({"pattern": pattern}));
+        let problems = refused(json!({"pattern": pattern}));
         assert!(
-            told.contains("bounded time") && told.contains("look-around"),
-            "{told}"
+            problems.contains("bounded time") && problems.contains("look-around"),
+            "{problems}"
         );
-        let told = refused(json!({"properties": {"p": {"patternProperties": {pattern: {}}}}}));
-        assert!(told.contains("bounded time"), "{told}");
+        let problems = refused(json!({"properties": {"p": {"patternProperties": {pattern: {}}}}}));
+        assert!(problems.contains("bounded time"), "{problems}");
     }
     // References that double on each of sixty levels: 2^60 for one value.
     let levels = (0..18).map(|level| {
@@ -197,8 +200,8 @@ fn a_schema_whose_work_cannot_be_bounded_is_refused_when_it_is_declared() {
     });
     let mut defs: Map<String, Value> = levels.collect();
     defs.insert("l18".into(), json!({"type": "string"}));
-    let told = refused(json!({"$defs": defs, "$ref": "#/$defs/l0"}));
-    assert!(told.contains("subschemas"), "{told}");
+    let problems = refused(json!({"$defs": defs, "$ref": "#/$defs/l0"}));
+    assert!(problems.contains("subschemas"), "{problems}");
     // A long chain of references, each inside the one before.
     let mut chain: Map<String, Value> = (0..5_000)
         .map(|at| {
@@ -209,8 +212,8 @@ fn a_schema_whose_work_cannot_be_bounded_is_refused_when_it_is_declared() {
         })
         .collect();
     chain.insert("c5000".into(), json!(true));
-    let told = refused(json!({"$defs": chain, "$ref": "#/$defs/c0"}));
-    assert!(told.contains("inside one another"), "{told}");
+    let problems = refused(json!({"$defs": chain, "$ref": "#/$defs/c0"}));
+    assert!(problems.contains("inside one another"), "{problems}");
 }
 
 #[test]

@@ -9,7 +9,7 @@ use crate::faulty::{once, troubled};
 
 pub const NOTE: Signal<u32> = Signal::new("note");
 
-/// Ends with what it was handed, when that is enough.
+/// Ends with the signals that it received, when there are enough of them.
 fn collects(count: usize) -> Script {
     Script::new(move |at, ctx| match at {
         At::One => ctx.wait_for(NOTE).then(At::Two),
@@ -20,7 +20,7 @@ fn collects(count: usize) -> Script {
 
 on_every_store! {
     async fn a_signal_whose_answer_got_lost_is_sent_again_by_its_dedup_key_and_is_one(lab: Lab) {
-        // rules 1.1 and 7.3: whether the folding task delivers it, or an engine that claims in the same transaction.
+        // rules 1.1 and 7.3: delivered by the folding task, or by an engine that claims in the same transaction.
         for by_engine in [false, true] {
             for trouble in [Trouble::AnswerLost, Trouble::Lost, Trouble::Away, Trouble::Conflict] {
                 let abide = troubled(&lab, once(trouble, |op| matches!(op, Op::Deliver(_)))).await;
@@ -50,7 +50,7 @@ on_every_store! {
     async fn whatever_is_lost_on_the_way_each_signal_is_applied_once(lab: Lab) {
         // rules 1.1, 4.1 and 7.3
         const COUNT: u32 = 10;
-        let dice = |ops: &[Op]| match fastrand::u8(..100) {
+        let random_trouble = |ops: &[Op]| match fastrand::u8(..100) {
             _ if ops.iter().any(|op| matches!(op, Op::Register(_) | Op::Declare { .. } | Op::Reclaim { .. })) => None,
             0..6 => Some(Trouble::Away),
             6..12 => Some(Trouble::Conflict),
@@ -58,7 +58,7 @@ on_every_store! {
             18..24 => Some(Trouble::AnswerLost),
             _ => None,
         };
-        let (one, two) = (troubled(&lab, dice).await, troubled(&lab, dice).await);
+        let (one, two) = (troubled(&lab, random_trouble).await, troubled(&lab, random_trouble).await);
         let engines = [
             one.engine().queue("default", 10).machine(collects(COUNT as usize)).start().await.unwrap(),
             two.engine().queue("default", 10).machine(collects(COUNT as usize)).start().await.unwrap(),

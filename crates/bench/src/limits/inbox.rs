@@ -9,7 +9,7 @@ use tokio_postgres::{Client, Statement};
 use crate::Result;
 use crate::site::{Site, connect};
 
-/// How many signals are delivered in one transaction.
+/// Number of signals that are delivered in one transaction.
 pub const BATCH: usize = 200;
 
 const POSTGRES_TABLES: &str = r#"
@@ -72,12 +72,12 @@ const SQLITE_WAKE: &str = "update parked set status = 2, due_at = 1, sequence = 
 const SQLITE_INSERT: &str = "insert into inbox (parked_id, sequence, status, at, name, arguments) values (?1, ?2, 1, 1, 'go', '[1]')";
 
 /// Parked rows, numbered from 1, and their inbox.
-pub enum Mailbox {
+pub enum Inbox {
     Postgres { client: Client, deliver: Statement },
     Sqlite { conn: Connection },
 }
 
-impl Mailbox {
+impl Inbox {
     pub async fn create(site: &Site, parked: usize) -> Result<Self> {
         match site {
             Site::Postgres(_) => {
@@ -106,13 +106,13 @@ impl Mailbox {
         Ok(Self::Sqlite { conn })
     }
 
-    /// How many signals a second are delivered to so many, one to each.
+    /// Number of signals a second that are delivered to so many, one to each.
     pub async fn rate(site: &Site, parked: usize) -> Result<f64> {
-        let mut mailbox = Self::create(site, parked).await?;
+        let mut inbox = Self::create(site, parked).await?;
         let ids: Vec<i64> = (1..).take(parked).collect();
         let begun = Instant::now();
         for batch in ids.chunks(BATCH) {
-            mailbox.deliver(batch).await?;
+            inbox.deliver(batch).await?;
         }
         Ok(parked as f64 / begun.elapsed().as_secs_f64())
     }
@@ -139,7 +139,7 @@ impl Mailbox {
         Ok(())
     }
 
-    /// Sends word to whoever listens on the channel `go`; of PostgreSQL.
+    /// Notifies the listeners on the channel `go`; of PostgreSQL.
     pub async fn notify(&self) -> Result<()> {
         if let Self::Postgres { client, .. } = self {
             client.batch_execute("notify go").await?;

@@ -1,4 +1,4 @@
-//! An engine that dies as a process does: between two instructions, with all that it holds.
+//! An engine that dies as a process does: between two instructions, with everything that it holds.
 
 use std::sync::mpsc;
 use std::time::Duration;
@@ -6,13 +6,13 @@ use std::time::Duration;
 use abide::{Engine, EngineBuilder, Stats};
 use tokio::runtime::{Builder, Runtime};
 
-/// An engine on a runtime of its own, which can be taken from under it.
-pub struct Doomed {
+/// An engine on its own runtime, which can be stopped at any moment.
+pub struct KillableEngine {
     engine: Option<Engine>,
     runtime: Option<Runtime>,
 }
 
-impl Doomed {
+impl KillableEngine {
     pub(super) async fn start(build: impl Future<Output = EngineBuilder> + Send + 'static) -> Self {
         let runtime = Builder::new_multi_thread()
             .worker_threads(1)
@@ -46,7 +46,7 @@ impl Doomed {
     }
 }
 
-impl Drop for Doomed {
+impl Drop for KillableEngine {
     fn drop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();

@@ -1,4 +1,4 @@
-//! Sending an update and asking for its answer: at once, later, from elsewhere.
+//! Sending an update and reading its answer: at once, later, from elsewhere.
 
 use abide::{SendError, UpdateError, hours, millis};
 
@@ -6,18 +6,18 @@ use crate::common::Lab;
 use crate::{ADD, Books, SHUT, SLOW, Till, books, engine, standing};
 
 on_every_store! {
-    async fn an_answer_can_be_asked_for_later_by_its_id_from_anywhere(lab: Lab) {
+    async fn an_answer_can_be_read_later_by_its_id_from_anywhere(lab: Lab) {
         // rule 9.1
         let till = Till::gated();
         let engine = engine(&lab, &till).await;
         let order = standing(&lab, &till, "waits").await;
-        let asked = lab.update(&order, ADD, &5).accepted().await.unwrap();
-        assert_eq!(lab.update_handle::<i64>(asked.id()).answer().await.unwrap(), 5);
+        let update = lab.update(&order, ADD, &5).accepted().await.unwrap();
+        assert_eq!(lab.update_handle::<i64>(update.id()).answer().await.unwrap(), 5);
         let outside = lab.again().await;
-        assert_eq!(outside.update_handle::<i64>(asked.id()).answer().await.unwrap(), 5);
+        assert_eq!(outside.update_handle::<i64>(update.id()).answer().await.unwrap(), 5);
         lab.signal(&order, SHUT, &()).await.unwrap();
         lab.came_to(&order).await;
-        assert_eq!(outside.update_handle::<i64>(asked.id()).answer().await.unwrap(), 5, "after its end too");
+        assert_eq!(outside.update_handle::<i64>(update.id()).answer().await.unwrap(), 5, "after its end too");
         let nothing = lab.update_handle::<i64>(abide::CommandId(999_999));
         assert!(nothing.record().await.unwrap().is_none());
         assert!(matches!(nothing.answer().await, Err(UpdateError::Gone { .. })));
@@ -26,7 +26,7 @@ on_every_store! {
 }
 
 on_every_store! {
-    async fn who_waits_in_another_process_is_told_too(lab: Lab) {
+    async fn a_caller_that_waits_in_another_process_gets_the_answer_too(lab: Lab) {
         // rules 6.6 and 9.1
         let till = Till::gated();
         let engine = lab.engine().poll(hours(1)).machine(till.clone()).start().await.unwrap();
@@ -40,7 +40,7 @@ on_every_store! {
 }
 
 on_every_store! {
-    async fn whose_patience_is_spent_is_told_and_the_update_is_answered_all_the_same(lab: Lab) {
+    async fn a_caller_that_times_out_gets_an_error_and_the_update_is_answered_all_the_same(lab: Lab) {
         // rule 9.1
         let till = Till::gated();
         let engine = engine(&lab, &till).await;
@@ -62,12 +62,12 @@ on_every_store! {
         // rules 1.1 and 9.1
         let till = Till::gated();
         let order = lab.start(till.clone(), books("waits")).key("order:1").await.unwrap();
-        let asked = lab.update("order:1", ADD, &5).accepted().await.unwrap();
-        assert!(matches!(asked.answer_within(millis(30)).await, Err(UpdateError::NotYet { .. })));
-        assert_eq!(asked.record().await.unwrap().unwrap().status.name(), "accepted");
+        let update = lab.update("order:1", ADD, &5).accepted().await.unwrap();
+        assert!(matches!(update.answer_within(millis(30)).await, Err(UpdateError::NotYet { .. })));
+        assert_eq!(update.record().await.unwrap().unwrap().status.name(), "accepted");
         assert_eq!(lab.now(order.id()).await.inbox.updates, 1);
         let engine = engine(&lab, &till).await;
-        assert_eq!(asked.answer().await.unwrap(), 5);
+        assert_eq!(update.answer().await.unwrap(), 5);
         engine.shutdown().await;
     }
 }

@@ -1,4 +1,4 @@
-//! Looking at an instance: what it waits for, and whether that is healthy.
+//! Descriptions of an instance: its wait, and its health.
 
 use abide::{Liveness, WaitKind, done, hours, new_start, retry_in};
 use serde_json::json;
@@ -35,12 +35,12 @@ on_every_store! {
         for (state, liveness, kind) in cases {
             let order = lab.start(Script::any(), json!(state)).key(state).await.unwrap();
             crate::common::eventually(liveness, async || {
-                let look = lab.describe(order.id()).await.unwrap().unwrap();
-                look.liveness.name() == liveness
+                let view = lab.describe(order.id()).await.unwrap().unwrap();
+                view.liveness.name() == liveness
             }).await;
-            let look = lab.describe(state).await.unwrap().unwrap();
-            assert_eq!(look.wait.as_ref().map(|wait| wait.kind), kind, "{state}");
-            if let Some(wait) = look.wait {
+            let view = lab.describe(state).await.unwrap().unwrap();
+            assert_eq!(view.wait.as_ref().map(|wait| wait.kind), kind, "{state}");
+            if let Some(wait) = view.wait {
                 assert!(wait.since.is_some());
                 assert_eq!(wait.deadline.is_some(), state != "children");
                 let names: Vec<&str> = wait.names.iter().map(|name| name.as_str()).collect();
@@ -52,10 +52,10 @@ on_every_store! {
         }
         let later = lab.start(Script::any(), json!(null)).delay(hours(1)).await.unwrap();
         assert_eq!(lab.describe(later.id()).await.unwrap().unwrap().liveness, Liveness::Scheduled);
-        // What is buffered and nobody waits for is healthy.
+        // A buffered signal that is not waited for is healthy.
         lab.signal_named("timer", "early", abide::Arguments::default()).await.unwrap();
         assert_eq!(lab.describe("timer").await.unwrap().unwrap().liveness, Liveness::Scheduled);
-        assert!(lab.describe("nobody").await.unwrap().is_none());
+        assert!(lab.describe("missing").await.unwrap().is_none());
         let diagnosis = lab.doctor().await.unwrap();
         assert_eq!((diagnosis.examined, diagnosis.findings), (8, vec![]));
         gate.open();
@@ -64,16 +64,16 @@ on_every_store! {
 }
 
 on_every_store! {
-    async fn what_nobody_has_code_for_waits_for_a_worker(lab: Lab) {
+    async fn an_instance_without_code_waits_for_a_worker(lab: Lab) {
         // rules 2.6 and 13.1
         let order = lab.start(Script::any(), json!(null)).key("k").await.unwrap();
-        let look = async || lab.describe("k").await.unwrap().unwrap().liveness;
-        assert_eq!(look().await, Liveness::WaitingForWorker);
+        let liveness = async || lab.describe("k").await.unwrap().unwrap().liveness;
+        assert_eq!(liveness().await, Liveness::WaitingForWorker);
         const OTHER: abide::Job<()> = abide::Job::new("other");
         let other = lab.engine().job(OTHER, |()| async { Ok(()) }).start().await.unwrap();
-        assert_eq!(look().await, Liveness::WaitingForWorker, "it has other code");
+        assert_eq!(liveness().await, Liveness::WaitingForWorker, "it has other code");
         let elsewhere = lab.engine().machine(Script::any()).queue("elsewhere", 1).start().await.unwrap();
-        assert_eq!(look().await, Liveness::WaitingForWorker, "it serves another queue");
+        assert_eq!(liveness().await, Liveness::WaitingForWorker, "it serves another queue");
         assert!(!lab.repair("k").await.unwrap(), "that is not broken");
         other.shutdown().await;
         elsewhere.shutdown().await;
@@ -113,7 +113,7 @@ on_every_store! {
         let order = lab.start(Script::any(), json!(null)).key("k").await.unwrap();
         lab.came_to(&order).await;
         assert!(matches!(lab.repair("k").await, Err(OperateError::NotActive(Status::Done))));
-        assert!(matches!(lab.repair("nobody").await, Err(OperateError::NoTarget(_))));
+        assert!(matches!(lab.repair("missing").await, Err(OperateError::NoTarget(_))));
         lab.reserve(Script::any(), "r").await.unwrap();
         assert!(matches!(lab.repair("r").await, Err(OperateError::NotStarted)));
         engine.shutdown().await;

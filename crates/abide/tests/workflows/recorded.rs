@@ -1,4 +1,4 @@
-//! What the histories of these tests tell, in short.
+//! The histories of these tests in short form, and blocked runs.
 
 use abide::{BoxError, Entry, HistoryEvent, InstanceId, Liveness, Status, Workflow};
 use abide_core::model::Ending;
@@ -10,14 +10,14 @@ use crate::common::Lab;
 /// Code that a table of tests can hold.
 pub type Code = fn(Workflow, Value) -> BoxFuture<'static, Result<Value, BoxError>>;
 
-/// What a step comes to when all is well.
+/// The result of a step that succeeds.
 pub fn ok<T>(value: T) -> Result<T, BoxError> {
     Ok(value)
 }
 
-/// What happened to a run's operations, in order: `+1 step a`, `-1 step a = 5`, `~1 step a 2 times: error`.
+/// The history events of a run's operations, in order: `+1 step a`, `-1 step a = 5`, `~1 step a 2 times: error`.
 pub fn operations(events: &[Entry]) -> Vec<String> {
-    let told = events.iter().filter_map(|entry| match &entry.what {
+    let operations = events.iter().filter_map(|entry| match &entry.what {
         HistoryEvent::OperationOpened(opened) => {
             let name = opened
                 .signature
@@ -57,10 +57,10 @@ pub fn operations(events: &[Entry]) -> Vec<String> {
         )),
         _ => None,
     });
-    told.collect()
+    operations.collect()
 }
 
-/// Waits until a run is blocked, sees that it is open and due at no time (rule 12.4), and says why.
+/// Waits until a run is blocked, checks that it is open and has no due time (rule 12.4), and returns the reason.
 pub async fn blocked(lab: &Lab, id: InstanceId) -> String {
     let row = lab
         .until(id, "it to be blocked", |row| {
@@ -68,18 +68,18 @@ pub async fn blocked(lab: &Lab, id: InstanceId) -> String {
         })
         .await;
     assert_eq!(row.status, Status::Scheduled, "{}", lab.standing(id).await);
-    let look = lab.describe(id).await.unwrap().unwrap();
+    let view = lab.describe(id).await.unwrap().unwrap();
     let standing = lab.standing(id).await;
-    assert_eq!(look.liveness, Liveness::ReplayBlocked, "{standing}");
-    let why = look.reason.unwrap().text;
-    assert_eq!(look.wait, None, "it waits for nothing but code");
+    assert_eq!(view.liveness, Liveness::ReplayBlocked, "{standing}");
+    let why = view.reason.unwrap().text;
+    assert_eq!(view.wait, None, "it waits for nothing but code");
     let last = lab.events(id).await.pop().unwrap();
-    let HistoryEvent::ReplayBlocked(told) = last.what else {
+    let HistoryEvent::ReplayBlocked(problem) = last.what else {
         panic!("{last:?}");
     };
     assert_eq!(row.last_error.as_deref(), Some(why.as_str()));
-    // Which build has met it stands at the end.
+    // The build that found the problem is at the end.
     let build = format!(" (build {})", row.unfit.last().unwrap());
-    assert_eq!(format!("{told}{build}"), why);
-    told.to_string()
+    assert_eq!(format!("{problem}{build}"), why);
+    problem.to_string()
 }

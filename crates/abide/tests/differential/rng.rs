@@ -1,14 +1,14 @@
-//! Dice that fall the same way for the same seed.
+//! Random numbers that are the same for the same seed.
 
 /// A splitmix generator: small, and the same everywhere.
-pub struct Dice(u64);
+pub struct Rng(u64);
 
-impl Dice {
+impl Rng {
     pub fn new(seed: u64) -> Self {
         Self(seed.wrapping_mul(0x2545_f491_4f6c_dd1d))
     }
 
-    fn roll(&mut self) -> u64 {
+    fn next_u64(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -18,7 +18,7 @@ impl Dice {
 
     /// A number below `end`.
     pub fn below(&mut self, end: u32) -> u32 {
-        (self.roll() % u64::from(end.max(1))) as u32
+        (self.next_u64() % u64::from(end.max(1))) as u32
     }
 
     /// A number from `from` to `to`, both included.
@@ -26,7 +26,7 @@ impl Dice {
         from + self.below(to - from + 1)
     }
 
-    /// Whether something happens that happens so many times of a hundred.
+    /// `true` with that probability, in percent.
     pub fn chance(&mut self, percent: u32) -> bool {
         self.below(100) < percent
     }

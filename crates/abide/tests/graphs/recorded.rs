@@ -1,14 +1,17 @@
-//! What the history of a graph's run and the records of its signals say of its steps.
+//! The steps in the history of a graph's run, and in the records of its signals.
 
 use abide::{CommandStatus, Graph, HistoryEvent, Json, Name, Status, hours};
 use serde_json::{Value, json};
 
 use crate::common::Lab;
 
-/// The operations that a history tells of, by what was told, with the step that each belongs to.
-async fn steps_told(lab: &Lab, of: abide::InstanceId) -> Vec<(&'static str, Option<u32>, String)> {
+/// The operations in a history, each with the kind of its event and the step that it belongs to.
+async fn recorded_steps(
+    lab: &Lab,
+    of: abide::InstanceId,
+) -> Vec<(&'static str, Option<u32>, String)> {
     let entries = lab.events(of).await.into_iter();
-    let told = entries.filter_map(|entry| {
+    let recorded = entries.filter_map(|entry| {
         let kind = entry.what.kind();
         let (operation, step) = match entry.what {
             HistoryEvent::OperationOpened(opened) => (Some(opened.operation), opened.graph_step),
@@ -24,7 +27,7 @@ async fn steps_told(lab: &Lab, of: abide::InstanceId) -> Vec<(&'static str, Opti
         };
         Some((kind, operation, step.map_or_else(String::new, String::from)))
     });
-    told.collect()
+    recorded.collect()
 }
 
 on_every_store! {
@@ -48,8 +51,8 @@ on_every_store! {
             lab.signal_named(id, "go", abide::Arguments::Positional(vec![Json::of(&n).unwrap()])).await.unwrap();
         }
         assert_eq!(lab.came_to(&run).await, json!({"größe": 1, "color": 2}));
-        let mut told = steps_told(&lab, id).await;
-        told.sort();
+        let mut recorded = recorded_steps(&lab, id).await;
+        recorded.sort();
         let of = |kind: &'static str, number: u32, step: &str| (kind, Some(number), step.to_owned());
         let mut expected = Vec::new();
         for (number, step) in [(1, "make"), (2, "größe"), (3, "color")] {
@@ -60,7 +63,7 @@ on_every_store! {
             }
         }
         expected.sort();
-        assert_eq!(told, expected);
+        assert_eq!(recorded, expected);
         let mut records = lab.commands(id, None, 10).await.unwrap().items;
         records.reverse();
         let of = |one: abide::Command| (one.status, one.operation, one.graph_step, one.wait_id.unwrap().to_string());

@@ -1,13 +1,13 @@
-//! What a store holds in the end, told so that two of them can be compared.
+//! The content of a store in the end, in a form in which two of them can be compared.
 
 use std::collections::HashMap;
 
 use abide::{Abide, Entry, Filter, Instance, Status};
 use serde_json::{Value, json};
 
-/// One instance, as far as it must be the same however often its workers died.
+/// The parts of an instance that must be the same however often its workers died.
 #[derive(Debug, PartialEq)]
-pub struct Told {
+pub struct Snapshot {
     pub machine: String,
     pub input: Value,
     pub status: Status,
@@ -31,8 +31,12 @@ pub async fn instances(abide: &Abide) -> Vec<Instance> {
     found
 }
 
-/// All that a store holds. `keeps` says which events matter, and `times` whether their times do.
-pub async fn told(abide: &Abide, times: bool, keeps: impl Fn(&Entry) -> bool) -> Vec<Told> {
+/// Takes a snapshot of every instance of a store. `keeps` selects the events, and `times` keeps their times.
+pub async fn snapshots(
+    abide: &Abide,
+    times: bool,
+    keeps: impl Fn(&Entry) -> bool,
+) -> Vec<Snapshot> {
     let instances = instances(abide).await;
     let known = HashMap::new();
     let mut names = Names { known, times };
@@ -43,8 +47,8 @@ pub async fn told(abide: &Abide, times: bool, keeps: impl Fn(&Entry) -> bool) ->
     for instance in instances {
         let history = abide.history(instance.id).await.unwrap();
         let history = history.iter().filter(|entry| keeps(entry));
-        let history = history.map(|entry| names.told(entry)).collect();
-        all.push(Told {
+        let history = history.map(|entry| names.normalised(entry)).collect();
+        all.push(Snapshot {
             machine: instance.machine.to_string(),
             input: instance.state.to().unwrap(),
             status: instance.status,
@@ -56,25 +60,25 @@ pub async fn told(abide: &Abide, times: bool, keeps: impl Fn(&Entry) -> bool) ->
     all
 }
 
-/// Says where two differ first.
-pub fn difference(left: &[Told], right: &[Told]) -> Option<String> {
+/// Describes the first difference.
+pub fn difference(left: &[Snapshot], right: &[Snapshot]) -> Option<String> {
     if left == right {
         return None;
     }
-    for (place, (left, right)) in left.iter().zip(right).enumerate() {
+    for (index, (left, right)) in left.iter().zip(right).enumerate() {
         if left == right {
             continue;
         }
         let both = left.history.iter().zip(&right.history);
         let same = both.take_while(|(left, right)| left == right).count();
-        let brief = |told: &Told| {
-            let Told {
+        let brief = |snapshot: &Snapshot| {
+            let Snapshot {
                 status,
                 result,
                 error,
                 history,
                 ..
-            } = told;
+            } = snapshot;
             let from = same.saturating_sub(6).min(history.len());
             let to = (same + 6).min(history.len());
             format!(
@@ -84,7 +88,7 @@ pub fn difference(left: &[Told], right: &[Told]) -> Option<String> {
             )
         };
         return Some(format!(
-            "instance {place} ({}) differs, from event {same} on:\n  without: {}\n  with:    {}",
+            "instance {index} ({}) differs, from event {same} on:\n  without: {}\n  with:    {}",
             left.machine,
             brief(left),
             brief(right)
@@ -96,7 +100,7 @@ pub fn difference(left: &[Told], right: &[Told]) -> Option<String> {
 /// Ids by the order in which they were met.
 struct Names {
     known: HashMap<String, usize>,
-    /// Whether times are the same.
+    /// `true` if times are compared.
     times: bool,
 }
 
@@ -106,8 +110,8 @@ impl Names {
         *self.known.entry(id.to_owned()).or_insert(next)
     }
 
-    /// An event without what differs from one run to another.
-    fn told(&mut self, entry: &Entry) -> String {
+    /// Formats an event without the parts that differ from one run to another.
+    fn normalised(&mut self, entry: &Entry) -> String {
         let mut value = serde_json::to_value(&entry.what).unwrap();
         let what = &mut value["data"];
         let differs = match what["operation_kind"].as_str() {
@@ -116,7 +120,7 @@ impl Names {
             _ => false,
         };
         if differs {
-            what["outcome"] = json!("whatever");
+            what["outcome"] = json!("any");
         }
         self.rename(&mut value);
         value.to_string()
