@@ -15,7 +15,7 @@ impl Abide {
     pub async fn reserve_named(&self, machine: Name, key: Key) -> Result<Started, Error> {
         match self.client().run(Op::Reserve(vec![(machine, key)])).await? {
             Answer::Started(each) => Ok(each.into_iter().next().ok_or(Error::Closed)??),
-            _ => Err(astray()),
+            _ => Err(Error::unexpected_answer()),
         }
     }
 
@@ -125,8 +125,4 @@ impl Abide {
             .map(Some)
             .map_err(|bad| Error::Broken(format!("graph {name} as it is kept: {bad}")))
     }
-}
-
-fn astray() -> Error {
-    Error::Broken("it was answered with something else".into())
 }

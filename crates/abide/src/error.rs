@@ -57,6 +57,13 @@ abide_core::debug_is_display!(
     crate::UpdateError,
 );
 
+impl Error {
+    /// Returns the error for an answer of another kind than the operation has.
+    pub(crate) fn unexpected_answer() -> Self {
+        kernel::Error::unexpected_answer().into()
+    }
+}
+
 impl From<kernel::Error> for Error {
     fn from(error: kernel::Error) -> Self {
         match error {

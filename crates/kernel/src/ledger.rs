@@ -22,7 +22,7 @@ const GRAPHS_AT_ONCE: usize = 64;
 
 /// The rows of one operation, by id.
 #[derive(Debug, Default)]
-pub(crate) struct Ledger<'a>(BTreeMap<InstanceId, Account<'a>>);
+pub(crate) struct Ledger<'a>(BTreeMap<InstanceId, Box<Account<'a>>>);
 
 /// One row, before and after its change.
 #[derive(Debug)]
@@ -70,7 +70,7 @@ impl<'a> Ledger<'a> {
             history_events: Vec::new(),
             opens: None,
         };
-        self.0.insert(account.was.id, account);
+        self.0.insert(account.was.id, Box::new(account));
     }
 
     /// Locks and loads those of these rows that no other transaction has locked.
@@ -90,7 +90,7 @@ impl<'a> Ledger<'a> {
     }
 
     pub fn get(&mut self, id: InstanceId) -> Option<&mut Account<'a>> {
-        self.0.get_mut(&id)
+        self.0.get_mut(&id).map(|account| &mut **account)
     }
 
     /// Returns the rows that take a key with their change, except these, ordered by due time.

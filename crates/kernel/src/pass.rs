@@ -82,8 +82,7 @@ impl SweepPass {
                 return Ok(next.is_some());
             }
             _ => {
-                let text = "a sweep was answered with something else";
-                return Err(Error::Broken(text.into()));
+                return Err(Error::unexpected_answer());
             }
         };
         self.deleted += deleted;

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use abide_kernel::{Backoff, Error, Result};
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
 use crate::error::{bare, classed};
@@ -91,6 +92,8 @@ pub(crate) fn another(path: &Path, options: &Options) -> Result<Connection> {
 fn prepare(conn: &Connection, options: &Options) -> rusqlite::Result<()> {
     conn.busy_timeout(options.busy_timeout.min(PATIENCE_MAX))?;
     conn.set_prepared_statement_cache_capacity(STATEMENTS);
+    // A plan depends on the text of a statement alone: SQLite does not prepare it again when parameters change.
+    conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     conn.pragma_update(None, "temp_store", "memory")
 }
 

@@ -83,10 +83,13 @@ impl Repeatable {
         let answers = self.committer.run(&ops, patience).await?;
         match answers.into_iter().next() {
             Some(Answer::Once(each)) => {
-                let one = each.into_iter().next().ok_or_else(astray)?;
+                let one = each
+                    .into_iter()
+                    .next()
+                    .ok_or_else(Error::unexpected_answer)?;
                 Ok(one.map(|one| (one.answers, one.replayed)))
             }
-            _ => Err(astray()),
+            _ => Err(Error::unexpected_answer()),
         }
     }
 }
@@ -164,7 +167,7 @@ macro_rules! submitting {
             let answers = call.await?;
             match answers.into_iter().next() {
                 Some(Answer::$answer(each)) => Ok(each),
-                _ => Err(astray()),
+                _ => Err(Error::unexpected_answer()),
             }
         }
     };
@@ -196,8 +199,4 @@ impl Client {
 /// Returns the answer to the only entry.
 pub(crate) fn first<E>(each: Vec<E>) -> Result<E> {
     each.into_iter().next().ok_or(Error::Closed)
-}
-
-fn astray() -> Error {
-    Error::Broken("a request was answered with something else".into())
 }

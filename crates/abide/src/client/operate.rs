@@ -86,7 +86,7 @@ fn judged(operated: Operated, target: Target) -> Result<Operated, OperateError> 
 async fn operate(client: &Client, target: Target, op: Op) -> Result<Operated, OperateError> {
     match client.run(op).await? {
         Answer::Operated(each) => judged(each.into_iter().next().ok_or(Error::Closed)?, target),
-        _ => Err(Error::Broken("it was answered with something else".into()).into()),
+        _ => Err(Error::unexpected_answer().into()),
     }
 }
 
@@ -163,7 +163,7 @@ impl IntoFuture for Cancelling {
                     children,
                     ended: false,
                 }),
-                _ => Err(Error::Broken("it was answered with something else".into()).into()),
+                _ => Err(Error::unexpected_answer().into()),
             }
         })
     }
@@ -222,7 +222,7 @@ impl IntoFuture for Restarting {
             let op = Op::Restart(vec![(target.clone(), step)]);
             match operate(&self.client, target, op).await? {
                 Operated::Restarted { id, .. } => Ok(id),
-                _ => Err(Error::Broken("it was answered with something else".into()).into()),
+                _ => Err(Error::unexpected_answer().into()),
             }
         })
     }
@@ -260,7 +260,7 @@ pub(crate) async fn doctor(client: &Client) -> Result<Diagnosis, Error> {
             next,
         } = client.run(op).await?
         else {
-            return Err(Error::Broken("it was answered with something else".into()));
+            return Err(Error::unexpected_answer());
         };
         diagnosis.examined += count;
         diagnosis.findings.extend(findings);

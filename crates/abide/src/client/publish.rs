@@ -77,9 +77,7 @@ impl Publication<Client> {
                 Some(Answer::Published(each)) => {
                     Ok(each.into_iter().next().ok_or(Error::Closed)??)
                 }
-                _ => Err(Error::Broken(
-                    "an event was answered with something else".into(),
-                )),
+                _ => Err(Error::unexpected_answer()),
             }
         })
     }

@@ -150,7 +150,7 @@ impl SignalBuilder<Client> {
                 (Some(Answer::Delivered(each)), Some(target)) => {
                     receipt(each.into_iter().next().ok_or(Error::Closed)?, target)
                 }
-                _ => Err(Error::Broken("a signal was answered with something else".into()).into()),
+                _ => Err(Error::unexpected_answer().into()),
             }
         })
     }

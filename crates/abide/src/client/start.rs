@@ -278,8 +278,7 @@ impl<D: Definition> StartBuilder<D, Client> {
                 Some(Answer::Started(started)) => started.into_iter().next(),
                 _ => None,
             };
-            let started = started
-                .ok_or_else(|| Error::Broken("a start was answered with something else".into()))?;
+            let started = started.ok_or_else(Error::unexpected_answer)?;
             Self::handle(&client, key, or_existing, started)
         })
     }

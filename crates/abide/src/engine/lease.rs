@@ -55,9 +55,7 @@ pub(super) async fn register(shared: &Shared, name: Name) -> Result<()> {
     };
     let answers = shared.store.run(Arc::from([Op::Register(worker)])).await?;
     let Some(Answer::Registered(worker)) = answers.into_iter().next() else {
-        return Err(Error::Broken(
-            "a registration was answered with something else".into(),
-        ));
+        return Err(Error::unexpected_answer());
     };
     shared.registered(worker.name, worker.id);
     believe(shared, from);

@@ -47,7 +47,7 @@ impl Abide {
             .await?;
         match answers.first() {
             Some(Answer::Touched { count, .. }) => Ok(*count),
-            _ => Err(Error::Broken("it was answered with something else".into())),
+            _ => Err(Error::unexpected_answer()),
         }
     }
 }

@@ -196,9 +196,7 @@ impl Taker {
                 }
                 Ok(Ran::Taken)
             }
-            _ => Err(Error::Broken(
-                "rows of the outbox were answered with something else".into(),
-            )),
+            _ => Err(Error::unexpected_answer()),
         }
     }
 }

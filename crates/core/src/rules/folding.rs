@@ -39,6 +39,22 @@ pub fn write(row: &mut Row, events: Vec<HistoryEvent>, now: Timestamp) -> Vec<Wr
             .into_iter()
             .collect();
     }
+    // Most commits have neither folded attempts nor ends of operations.
+    let is_special = |event: &HistoryEvent| {
+        matches!(event, HistoryEvent::OperationCompleted(_))
+            || Attempt::at_operation(event).is_some_and(|attempt| attempt.is_folded())
+    };
+    if !events.iter().any(is_special) {
+        let seq = row.history_seq.saturating_add(1);
+        let count = u32::try_from(events.len()).unwrap_or(u32::MAX);
+        row.history_seq = row.history_seq.saturating_add(count);
+        let replaces = None;
+        return vec![Written {
+            seq,
+            replaces,
+            events,
+        }];
+    }
     let mut written: Vec<Written> = Vec::new();
     for event in events {
         let attempt = Attempt::at_operation(&event).filter(Attempt::is_folded);

@@ -79,5 +79,5 @@ async fn answered<K: Folded>(
 pub(super) fn each<K: Folded>(answer: Option<Answer>) -> Result<Vec<K::Each>> {
     answer
         .and_then(K::answers)
-        .ok_or_else(|| Error::Broken("a request was answered with something else".into()))
+        .ok_or_else(Error::unexpected_answer)
 }

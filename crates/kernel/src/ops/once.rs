@@ -138,8 +138,7 @@ pub(crate) fn once<'t, T: Txn>(
 async fn run<T: Txn>(turn: &mut Turn<'_, T>, new: &[&Once]) -> Result<Vec<Vec<Answer>>> {
     if let Some((op, sizes)) = merged(new, turn.limits.batch_entries) {
         let answer = turn.answer(&op).await?;
-        let answers = split(answer, &sizes)
-            .ok_or_else(|| Error::Broken("an operation was answered with something else".into()))?;
+        let answers = split(answer, &sizes).ok_or_else(Error::unexpected_answer)?;
         return Ok(answers.into_iter().map(|answer| vec![answer]).collect());
     }
     let mut each = Vec::with_capacity(new.len());

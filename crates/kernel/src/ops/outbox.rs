@@ -150,8 +150,7 @@ async fn carry_out<T: Txn>(
     })?;
     let problems = problems(turn.answer(&op).await?, &op);
     if problems.len() != ids.len() {
-        let text = "an operation was answered with something else";
-        return Err(Error::Broken(text.into()));
+        return Err(Error::unexpected_answer());
     }
     let found = ids.into_iter().zip(problems);
     refused.extend(found.filter_map(|(id, problem)| Some((id, problem?))));
