@@ -1,7 +1,5 @@
 //! A kernel transaction on a connection: every call runs one or a few statements, and is complete when it returns.
 
-use std::ops::Deref;
-
 use abide_core::model::{
     BarrierNumber, Child, Claimed, Closing, Command, CommandId, CommandKind, ContractId, Declared,
     DocumentKind, Event, EventSequence, HistoryRow, InstanceId, Json, Key, Lane, Name, NewRow,
@@ -16,6 +14,7 @@ use abide_kernel::{
     Partition, PathId, Recall, Result, Span, Surroundings, Term, Touched, Txn, TypeTotal,
 };
 use rusqlite::Connection;
+use send_wrapper::SendWrapper;
 
 use crate::cache::Cache;
 use crate::error::classed;
@@ -27,13 +26,15 @@ use crate::sql::{
 /// A transaction that the caller has begun and will commit.
 ///
 /// SQLite has one writer at a time, from `begin immediate` to the end, so a row that was read is locked.
-pub(crate) struct Session<'s, C> {
-    conn: C,
+pub(crate) struct Session<'s> {
+    /// It never leaves its thread: the kernel's future is run to completion where it was created.
+    conn: SendWrapper<&'s Connection>,
     cache: &'s mut Cache,
 }
 
-impl<'s, C: Deref<Target = Connection>> Session<'s, C> {
-    pub fn new(conn: C, cache: &'s mut Cache) -> Self {
+impl<'s> Session<'s> {
+    pub fn new(conn: &'s Connection, cache: &'s mut Cache) -> Self {
+        let conn = SendWrapper::new(conn);
         Self { conn, cache }
     }
 
@@ -97,7 +98,7 @@ impl<'s, C: Deref<Target = Connection>> Session<'s, C> {
     }
 }
 
-impl<C: Deref<Target = Connection> + Send> OutboxRows for Session<'_, C> {
+impl OutboxRows for Session<'_> {
     async fn hold_outbox(&mut self, ids: &[OutboxId]) -> Result<Option<Vec<OutboxId>>> {
         outbox::hold(&self.conn, ids).map(Some).map_err(classed)
     }
@@ -120,7 +121,7 @@ impl<C: Deref<Target = Connection> + Send> OutboxRows for Session<'_, C> {
     }
 }
 
-impl<C: Deref<Target = Connection> + Send> Txn for Session<'_, C> {
+impl Txn for Session<'_> {
     async fn insert(&mut self, rows: &[NewRow]) -> Result<Vec<Started>> {
         insert::insert(&self.conn, rows).map_err(classed)
     }

@@ -1,11 +1,8 @@
 //! Operations inside a transaction of the caller (rule 17.1).
 
-use std::ops::Deref;
-
 use abide_core::model::{Limits, Timestamp};
 use abide_kernel::{Answer, Effects, Error, Op, Result, run_now_lent};
 use rusqlite::Connection;
-use send_wrapper::SendWrapper;
 
 use crate::cache::Cache;
 use crate::error::{bare, classed};
@@ -69,7 +66,7 @@ pub(crate) fn run_lent(
     let savepoint = |sql| conn.prepare_cached(sql)?.execute([]).map(drop);
     savepoint("savepoint abide_within").map_err(classed)?;
     let mut nothing_known = Cache::default();
-    let mut session = Session::new(Lent(SendWrapper::new(conn)), &mut nothing_known);
+    let mut session = Session::new(conn, &mut nothing_known);
     let answers = run_now_lent(&mut session, ops, now, limits);
     if answers.is_err() && !conn.is_autocommit() {
         savepoint("rollback to abide_within").map_err(classed)?;
@@ -78,17 +75,6 @@ pub(crate) fn run_lent(
         savepoint("release abide_within").map_err(classed)?;
     }
     answers
-}
-
-/// A borrowed connection that never leaves its thread: the kernel's future is run to completion right here.
-struct Lent<'c>(SendWrapper<&'c Connection>);
-
-impl Deref for Lent<'_> {
-    type Target = Connection;
-
-    fn deref(&self) -> &Connection {
-        &self.0
-    }
 }
 
 fn check_tables(conn: &Connection) -> Result<()> {

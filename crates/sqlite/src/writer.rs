@@ -164,8 +164,11 @@ impl Writer {
         let mut effects = Effects::default();
         for run in runs {
             let before = self.conn.total_changes();
-            let mut session = Session::new(&mut self.conn, &mut self.cache);
-            match run_now(&mut session, &run.ops, now, &self.limits) {
+            let answered = {
+                let mut session = Session::new(&self.conn, &mut self.cache);
+                run_now(&mut session, &run.ops, now, &self.limits)
+            };
+            match answered {
                 Ok((answer, notified)) => {
                     answers.push(Ok(answer));
                     effects.merge(notified);
