@@ -135,9 +135,7 @@ pub async fn what_is_not_answered_comes_again(lab: Lab) {
     assert_eq!(lab.get(id).await.due_at, Some(lab.now() + MINUTE));
 }
 
-pub async fn an_answer_to_an_id_that_is_not_a_pending_update_is_refused_and_the_claim_stays(
-    lab: Lab,
-) {
+pub async fn an_answer_to_an_unknown_update_is_refused_and_the_claim_stays(lab: Lab) {
     // rules 4.2 and 9.2
     lab.under(updates()).await;
     let worker = lab.worker("w").await;

@@ -111,7 +111,7 @@ macro_rules! for_each_later_conformance_test {
                 a_failing_handler_changes_nothing,
                 several_are_answered_in_one_commit_each_for_itself,
                 what_is_not_answered_comes_again,
-                an_answer_to_an_id_that_is_not_a_pending_update_is_refused_and_the_claim_stays,
+                an_answer_to_an_unknown_update_is_refused_and_the_claim_stays,
                 what_came_after_the_claim_can_be_answered_under_it,
                 an_answer_over_the_limit_is_refused_and_the_claim_stays,
                 a_run_that_ends_fails_its_pending_updates,
