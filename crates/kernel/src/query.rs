@@ -182,6 +182,15 @@ pub fn gather<T: Listed, E>(
 }
 
 impl<T: Listed, C> Page<T, C> {
+    /// Makes a page of at most `limit` items and `most` bytes. The items are one more than the limit if another page
+    /// follows.
+    pub fn of(mut items: Vec<T>, limit: usize, most: usize, position: impl Fn(&T) -> C) -> Self {
+        let more = items.len() > limit;
+        items.truncate(limit);
+        let next = items.last().map(&position).filter(|_| more);
+        Self { items, next }.within(most, position)
+    }
+
     /// Truncates the page to at most `most` bytes, but at least one item. The rest goes on the next page (rule 16.4).
     #[must_use]
     pub fn within(mut self, most: usize, position: impl Fn(&T) -> C) -> Self {

@@ -163,11 +163,8 @@ pub(crate) async fn refused(
         Param::one(limit.saturating_add(1)),
         Param::one(bytes.saturating_mul(2)),
     ];
-    let mut items = each(&ask(pool, REFUSED, params).await?, read_refused)?;
-    let more = items.len() > limit;
-    items.truncate(limit);
-    let next = items.last().map(|last| last.id).filter(|_| more);
-    Ok(RefusedPage { items, next }.within(bytes, |last| last.id))
+    let items = each(&ask(pool, REFUSED, params).await?, read_refused)?;
+    Ok(RefusedPage::of(items, limit, bytes, |last| last.id))
 }
 
 fn read_refused(cells: &mut Cells<'_>) -> Result<RefusedRequest> {

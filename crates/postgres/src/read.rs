@@ -245,7 +245,7 @@ impl Read {
         most: usize,
         cursor: impl Fn(&T) -> C,
     ) -> Result<Page<T, C>> {
-        let mut page = page(read(&self.rows)?, limit, &cursor).within(most, &cursor);
+        let mut page = Page::of(read(&self.rows)?, limit, most, &cursor);
         if self.cut && page.next.is_none() {
             page.next = page.items.last().map(cursor);
         }
@@ -300,14 +300,6 @@ pub(crate) async fn list(
 /// Bytes of rows to read for a page of a given size and one more entry: other columns add to the size.
 pub(crate) const fn reading(most: usize) -> usize {
     most.saturating_mul(2)
-}
-
-/// Makes a page of the items, which are one more than the limit if there is a next page.
-pub(crate) fn page<T, C>(mut items: Vec<T>, limit: usize, cursor: impl Fn(&T) -> C) -> Page<T, C> {
-    let more = items.len() > limit;
-    items.truncate(limit);
-    let next = items.last().map(cursor).filter(|_| more);
-    Page { items, next }
 }
 
 /// Reads a page of records.

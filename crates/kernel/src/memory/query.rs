@@ -10,8 +10,8 @@ use abide_core::model::{
 
 use super::tables::Tables;
 use crate::{
-    Contracts, EventFilter, EventPage, MachinePage, OutboxDepth, Page, Query, QueryResult, Records,
-    RefusedPage, WaiterFilter, WaiterPage, gather, look_up,
+    Contracts, EventFilter, EventPage, Listed, MachinePage, OutboxDepth, Page, Query, QueryResult,
+    Records, RefusedPage, WaiterFilter, WaiterPage, gather, look_up,
 };
 
 impl Tables {
@@ -101,7 +101,7 @@ impl Tables {
                 };
                 let found = self.documents().values().filter(above).cloned();
                 let name = |one: &Document| one.name.clone();
-                QueryResult::Documents(page(found, limit, name).within(most, name))
+                QueryResult::Documents(page(found, limit, most, name))
             }
             Query::Document { kind, name } => {
                 QueryResult::Document(self.documents().get(&(kind, name)).cloned())
@@ -136,7 +136,7 @@ impl Tables {
         };
         let found = events.map(|(_, event)| event).filter(wanted).cloned();
         let sequence = |event: &Event| event.sequence;
-        page(found, limit, sequence).within(most, sequence)
+        page(found, limit, most, sequence)
     }
 
     fn waiter_page(
@@ -157,7 +157,7 @@ impl Tables {
                 found.entry(position(waiter)).or_insert(waiter);
             }
         }
-        page(found.into_values().cloned(), limit, position).within(most, position)
+        page(found.into_values().cloned(), limit, most, position)
     }
 
     fn machine_page(&self, after: Option<&Lane>, limit: usize, most: usize) -> MachinePage {
@@ -167,19 +167,22 @@ impl Tables {
             machine: one.machine.clone(),
             version: one.version,
         };
-        page(found.map(|(_, declared)| declared.clone()), limit, lane).within(most, lane)
+        page(
+            found.map(|(_, declared)| declared.clone()),
+            limit,
+            most,
+            lane,
+        )
     }
 }
 
-/// The first `limit` of these entries, and the position where the next page begins.
-fn page<T, C>(
+/// A page of the first `limit` of these entries.
+fn page<T: Listed, C>(
     found: impl Iterator<Item = T>,
     limit: usize,
+    most: usize,
     position: impl Fn(&T) -> C,
 ) -> Page<T, C> {
-    let mut items: Vec<T> = found.take(limit.saturating_add(1)).collect();
-    let more = items.len() > limit;
-    items.truncate(limit);
-    let next = items.last().map(position).filter(|_| more);
-    Page { items, next }
+    let items = found.take(limit.saturating_add(1)).collect();
+    Page::of(items, limit, most, position)
 }

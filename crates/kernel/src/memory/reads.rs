@@ -143,8 +143,8 @@ impl Tables {
 
     /// Returns the number of open instances per queue, status and kind of wait.
     pub fn depths(&self) -> Vec<QueueDepth> {
-        type ClaimOrder<'r> = (&'r Name, i16, Option<i16>);
-        let mut depths: BTreeMap<ClaimOrder<'_>, QueueDepth> = BTreeMap::new();
+        type Group<'r> = (&'r Name, i16, Option<i16>);
+        let mut depths: BTreeMap<Group<'_>, QueueDepth> = BTreeMap::new();
         let live = self
             .records()
             .values()

@@ -1,7 +1,7 @@
 //! Answers queries: the statements are in the other files, and pages are cut here.
 
 use abide_core::model::{Document, InstanceId, OutboxId, Timestamp, Waiter};
-use abide_kernel::{Listed, Page, Query, QueryResult};
+use abide_kernel::{Page, Query, QueryResult};
 use rusqlite::{Connection, Result};
 
 use super::{
@@ -24,7 +24,7 @@ pub(crate) fn find(
             limit,
         } => {
             let found = query::list(conn, &filter, before, one_more(limit), most)?;
-            QueryResult::Instances(page(found, limit, most, |one| one.id))
+            QueryResult::Instances(Page::of(found, limit, most, |one| one.id))
         }
         Query::Around(ids) => QueryResult::Around(around::around(conn, &ids)?),
         Query::History { id, after, limit } => {
@@ -46,7 +46,7 @@ pub(crate) fn find(
             limit,
         } => {
             let found = commands::list(conn, &filter, before, one_more(limit), most)?;
-            QueryResult::Commands(page(found, limit, most, |one| one.id))
+            QueryResult::Commands(Page::of(found, limit, most, |one| one.id))
         }
         Query::Records(ids) => QueryResult::Records(commands::by_ids(conn, &ids, most)?),
         Query::Inbox(id) => QueryResult::Inbox(inbox::whole(conn, id)?),
@@ -56,7 +56,7 @@ pub(crate) fn find(
             limit,
         } => {
             let found = events::list(conn, &filter, before, one_more(limit), most)?;
-            QueryResult::Events(page(found, limit, most, |one| one.sequence))
+            QueryResult::Events(Page::of(found, limit, most, |one| one.sequence))
         }
         Query::Waiters {
             filter,
@@ -64,7 +64,7 @@ pub(crate) fn find(
             limit,
         } => {
             let found = waiters::list(conn, &filter, after, one_more(limit), most)?;
-            QueryResult::Waiters(page(found, limit, most, |one: &Waiter| {
+            QueryResult::Waiters(Page::of(found, limit, most, |one: &Waiter| {
                 (one.instance, one.place)
             }))
         }
@@ -72,11 +72,13 @@ pub(crate) fn find(
         Query::Contracts(ids) => QueryResult::Contracts(contracts::by_ids(conn, &ids, most)?),
         Query::Machines { after, limit } => {
             let found = machines::list(conn, after.as_ref(), one_more(limit), most)?;
-            QueryResult::Machines(page(found, limit, most, machines::lane))
+            QueryResult::Machines(Page::of(found, limit, most, machines::lane))
         }
         Query::Documents { kind, after, limit } => {
             let found = documents::list(conn, kind, after.as_ref(), one_more(limit), most)?;
-            QueryResult::Documents(page(found, limit, most, |one: &Document| one.name.clone()))
+            QueryResult::Documents(Page::of(found, limit, most, |one: &Document| {
+                one.name.clone()
+            }))
         }
         Query::Document { kind, name } => {
             QueryResult::Document(documents::document(conn, kind, &name)?)
@@ -90,7 +92,7 @@ pub(crate) fn find(
         Query::Refused { before, limit } => {
             let before = before.unwrap_or(OutboxId(i64::MAX));
             let found = outbox::refused(conn, before, one_more(limit), most)?;
-            QueryResult::Refused(page(found, limit, most, |one| one.id))
+            QueryResult::Refused(Page::of(found, limit, most, |one| one.id))
         }
         Query::OutboxDepth => QueryResult::OutboxDepth(outbox::depth(conn)?),
         Query::ReadyLanes => QueryResult::ReadyLanes(census::ready_lanes(conn)?),
@@ -101,17 +103,4 @@ pub(crate) fn find(
 /// The number of rows to read for a page: one more than it has, to know whether another page follows.
 fn one_more(limit: usize) -> usize {
     limit.saturating_add(1)
-}
-
-/// The first `limit` entries, at most `most` bytes of them, and the position where the next page begins.
-fn page<T: Listed, C>(
-    mut items: Vec<T>,
-    limit: usize,
-    most: usize,
-    position: fn(&T) -> C,
-) -> Page<T, C> {
-    let more = items.len() > limit;
-    items.truncate(limit);
-    let next = items.last().map(position).filter(|_| more);
-    Page { items, next }.within(most, position)
 }
