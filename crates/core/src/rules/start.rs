@@ -207,7 +207,7 @@ pub fn hand_again(
         });
         row.inbox.handed = row.inbox.sequence;
     }
-    let history_event = (!handed.is_empty()).then(|| HistoryEvent::HandedAgain {
+    let history_event = (!handed.is_empty()).then_some(HistoryEvent::HandedAgain {
         run_id: failed.id,
         signals: handed,
     });
