@@ -14,7 +14,7 @@ use abide_kernel::{
     label,
 };
 use futures_util::future::BoxFuture;
-use metrics::{counter, histogram};
+use metrics::{Counter, Histogram, counter, histogram};
 
 /// A store whose operations are measured.
 pub(crate) struct Measured(pub Arc<dyn Store>);
@@ -76,15 +76,71 @@ impl Store for Measured {
     }
 }
 
-/// Records an attempt at a step: its duration, and `true` if it failed.
-pub(crate) fn step(machine: &Name, step: &Name, took: Duration, failed: bool) {
-    let machine = label("machine", machine.as_str());
-    let labels = [machine.clone(), label("step", step.as_str())];
-    histogram!("abide_step_seconds", labels.iter()).record(took);
-    let labels = [machine];
-    counter!("abide_step_attempts_total", labels.iter()).increment(1);
-    if failed {
-        counter!("abide_step_failures_total", labels.iter()).increment(1);
+/// Measures attempts at steps. It keeps the handles of its metrics, because finding them again for each attempt costs
+/// more than recording it.
+pub(crate) struct StepMeter {
+    machines: BTreeMap<Name, MachineMeter>,
+    /// When the handles were found first.
+    since: Instant,
+}
+
+struct MachineMeter {
+    attempts: Counter,
+    seconds: BTreeMap<Name, Histogram>,
+}
+
+/// The time for which handles are kept. After that they are found again, for a host that has installed a recorder since.
+const HANDLES_KEPT: Duration = Duration::from_secs(1);
+
+impl StepMeter {
+    pub fn new() -> Self {
+        Self {
+            machines: BTreeMap::new(),
+            since: Instant::now(),
+        }
+    }
+
+    /// Drops handles that were found too long ago.
+    pub fn refresh(&mut self) {
+        if self.since.elapsed() >= HANDLES_KEPT {
+            *self = Self::new();
+        }
+    }
+
+    /// Records an attempt at a step: its duration, and `true` if it failed.
+    pub fn record(&mut self, machine: &Name, step: &Name, took: Duration, failed: bool) {
+        if !self.machines.contains_key(machine) {
+            self.machines
+                .insert(machine.clone(), MachineMeter::new(machine));
+        }
+        let Some(meter) = self.machines.get_mut(machine) else {
+            return;
+        };
+        meter.attempts.increment(1);
+        if failed {
+            let labels = [label("machine", machine.as_str())];
+            counter!("abide_step_failures_total", labels.iter()).increment(1);
+        }
+        if let Some(seconds) = meter.seconds.get(step) {
+            return seconds.record(took);
+        }
+        let labels = [
+            label("machine", machine.as_str()),
+            label("step", step.as_str()),
+        ];
+        let seconds = histogram!("abide_step_seconds", labels.iter());
+        seconds.record(took);
+        meter.seconds.insert(step.clone(), seconds);
+    }
+}
+
+impl MachineMeter {
+    fn new(machine: &Name) -> Self {
+        let labels = [label("machine", machine.as_str())];
+        Self {
+            attempts: counter!("abide_step_attempts_total", labels.iter()),
+            seconds: BTreeMap::new(),
+        }
     }
 }
 

@@ -14,15 +14,8 @@ use crate::label::label;
 pub struct Turnover {
     /// The number of started instances, by machine.
     started: BTreeMap<Name, u64>,
-    /// The ended instances.
-    ended: Vec<Ended>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Ended {
-    machine: Name,
-    status: Status,
-    took: Duration,
+    /// The durations of the ended instances, by machine and status: most transactions end instances of one machine.
+    ended: BTreeMap<(Name, Status), Vec<Duration>>,
 }
 
 impl Turnover {
@@ -37,11 +30,9 @@ impl Turnover {
     /// Records an ended instance.
     pub(crate) fn ended(&mut self, row: &Row) {
         let finished_at = row.finished_at.unwrap_or(row.created_at);
-        self.ended.push(Ended {
-            machine: row.machine.clone(),
-            status: row.status,
-            took: finished_at.since(row.created_at),
-        });
+        let of = (row.machine.clone(), row.status);
+        let took = finished_at.since(row.created_at);
+        self.ended.entry(of).or_default().push(took);
     }
 
     /// Adds the counts of another turnover.
@@ -49,7 +40,9 @@ impl Turnover {
         for (machine, count) in other.started {
             *self.started.entry(machine).or_default() += count;
         }
-        self.ended.extend(other.ended);
+        for (of, took) in other.ended {
+            self.ended.entry(of).or_default().extend(took);
+        }
     }
 
     /// Adds the counts to the metrics.
@@ -58,12 +51,13 @@ impl Turnover {
             let labels = [label("machine", machine.as_str())];
             counter!("abide_instances_started_total", labels.iter()).increment(*count);
         }
-        for one in &self.ended {
-            let machine = label("machine", one.machine.as_str());
-            let status = metrics::Label::from_static_parts("status", one.status.name());
+        for ((machine, status), took) in &self.ended {
+            let machine = label("machine", machine.as_str());
+            let status = metrics::Label::from_static_parts("status", status.name());
             let labels = [machine.clone(), status];
-            counter!("abide_instances_ended_total", labels.iter()).increment(1);
-            histogram!("abide_run_seconds", [machine].iter()).record(one.took);
+            counter!("abide_instances_ended_total", labels.iter()).increment(took.len() as u64);
+            let seconds = histogram!("abide_run_seconds", [machine].iter());
+            took.iter().for_each(|took| seconds.record(*took));
         }
     }
 }

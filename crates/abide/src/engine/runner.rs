@@ -50,6 +50,12 @@ pub(crate) trait Runner: Send + Sync + 'static {
     }
 }
 
+impl std::fmt::Debug for dyn Runner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Runner")
+    }
+}
+
 /// The result of running a step.
 pub(crate) struct Ran {
     pub outcome: Outcome,
@@ -77,6 +83,8 @@ pub(crate) struct Task {
     pub id: InstanceId,
     pub key: Option<Key>,
     pub lane: Lane,
+    /// The code for the lane.
+    pub runner: Arc<dyn Runner>,
     pub step: Name,
     pub step_seq: u32,
     pub attempt: u32,
@@ -111,9 +119,10 @@ pub(crate) struct Task {
 }
 
 impl Task {
-    /// Makes the task of a claim.
+    /// Makes the task of a claim, for the code of its lane.
     pub fn of(
         claimed: Claimed,
+        runner: Arc<dyn Runner>,
         cancelled: CancellationToken,
         command_arrived: Arc<Notify>,
         now: Timestamp,
@@ -125,6 +134,7 @@ impl Task {
                 machine: claimed.machine,
                 version: claimed.version,
             },
+            runner,
             step: claimed.step,
             step_seq: claimed.step_seq,
             attempt: claimed.attempt,
@@ -173,6 +183,7 @@ impl Task {
             id: self.id,
             key: self.key.clone(),
             lane: self.lane.clone(),
+            runner: self.runner.clone(),
             step: self.step.clone(),
             step_seq: self.step_seq,
             attempt: self.attempt,

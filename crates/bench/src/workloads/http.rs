@@ -131,7 +131,14 @@ impl Server {
     }
 }
 
+/// Stands in for the server in a build that leaves it out.
+#[cfg(not(feature = "http"))]
+pub async fn serve(_url: &str) -> Result<()> {
+    Err("this build has no server: build abide-bench with its default features".into())
+}
+
 /// The process of the server.
+#[cfg(feature = "http")]
 pub async fn serve(url: &str) -> Result<()> {
     let mut settings = abide_server::settings::Settings::default();
     settings.store = Some(url.to_owned());

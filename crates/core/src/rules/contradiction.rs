@@ -14,7 +14,12 @@ type Named = (InstanceId, Epoch, WorkerId);
 impl Contradicted {
     /// Adds the claims of one more request, given all its commits. Outcomes are compared as values: the order of keys
     /// and whitespace make no difference.
-    pub fn note<'c>(&mut self, commits: impl IntoIterator<Item = &'c Commit>) {
+    pub fn note<'c>(&mut self, commits: impl IntoIterator<Item = &'c Commit> + Clone) {
+        // Almost no request names an instance twice.
+        let ids = commits.clone().into_iter().map(|commit| commit.claim.id());
+        if is_distinct(ids.collect()) {
+            return;
+        }
         let mut first: BTreeMap<Named, &Outcome> = BTreeMap::new();
         for commit in commits {
             let before = *first.entry(named(commit)).or_insert(&commit.outcome);
@@ -37,6 +42,11 @@ pub fn refusal() -> Refusal {
             "this request has two different outcomes for this claim; send the one that is meant"
                 .to_owned(),
     }
+}
+
+fn is_distinct(mut ids: Vec<InstanceId>) -> bool {
+    ids.sort_unstable();
+    ids.is_sorted_by(|one, next| one < next)
 }
 
 fn named(commit: &Commit) -> Named {

@@ -35,6 +35,7 @@ impl Dispatcher {
 
     /// Takes all finished steps and all commands that have arrived: neither kind may delay the other.
     pub(super) fn take_what_came(&mut self) {
+        self.step_meter.refresh();
         while let Ok(finished) = self.finished.try_recv() {
             self.take(finished);
         }
@@ -52,7 +53,7 @@ impl Dispatcher {
 
     /// Takes a finished step, to be committed with others or in a transaction of its own.
     pub(super) fn take(&mut self, finished: Finished) {
-        measured::step(
+        self.step_meter.record(
             &finished.task.lane.machine,
             &finished.task.step,
             finished.took,

@@ -28,6 +28,7 @@ use super::settings::Crash;
 use super::span::attempt;
 use super::stats::add;
 use super::{Follow, Ran, Task};
+use crate::measured::StepMeter;
 
 /// Requests to the dispatcher.
 pub(super) enum Control {
@@ -139,6 +140,7 @@ pub(super) struct Dispatcher {
     /// `true` while the search for such claims runs. Nothing is claimed meanwhile.
     searching: bool,
     steps: TaskTracker,
+    step_meter: StepMeter,
     idlers: Vec<oneshot::Sender<()>>,
     next_poll: Timestamp,
 }
@@ -175,6 +177,7 @@ impl Dispatcher {
             was_unsure: false,
             searching: false,
             steps: TaskTracker::new(),
+            step_meter: StepMeter::new(),
             idlers: Vec::new(),
             next_poll: shared.clock.now() + shared.settings.poll,
             shared,
@@ -522,10 +525,20 @@ impl Dispatcher {
 
     /// Starts the step of an instance that was claimed and is held.
     fn begin(&mut self, claimed: Claimed) {
+        let lane = Lane {
+            machine: claimed.machine.clone(),
+            version: claimed.version,
+        };
+        let Some(runner) = self.shared.runner(&lane) else {
+            // Only lanes that have code are claimed.
+            tracing::error!(instance = %claimed.claim.id(), machine = %lane.machine, "claimed without code for it");
+            return;
+        };
         let now = self.shared.clock.now();
         let held = self.held.entry(claimed.claim.id()).or_default();
         let (claim, task) = Task::of(
             claimed,
+            runner,
             held.cancelled.clone(),
             held.command_arrived.clone(),
             now,
@@ -587,10 +600,8 @@ impl Dispatcher {
     }
 
     fn settle_one(&mut self, committed: Committed, mut sent: Sent) {
-        if let Some(runner) = self.shared.runner(&sent.task.lane) {
-            let landed = !matches!(committed, Committed::Stale | Committed::Refused(_));
-            runner.settled(&sent.task, landed);
-        }
+        let landed = !matches!(committed, Committed::Stale | Committed::Refused(_));
+        sent.task.runner.settled(&sent.task, landed);
         let counters = &self.shared.counters;
         match committed {
             Committed::Kept(claim, inbox) => {
@@ -636,11 +647,7 @@ impl Dispatcher {
 
     /// Runs a step in a task of its own.
     fn start(&self, claim: Claim, task: Arc<Task>) {
-        let Some(runner) = self.shared.runner(&task.lane) else {
-            // Only lanes that have code are claimed.
-            tracing::error!(instance = %task.id, machine = %task.lane.machine, "claimed without code for it");
-            return;
-        };
+        let runner = task.runner.clone();
         let code = if task.answers() {
             runner.answer(task.clone())
         } else {
@@ -655,18 +662,13 @@ impl Dispatcher {
         let Sent {
             claim, task, error, ..
         } = sent;
-        let runner = self.shared.runner(&task.lane);
-        let code = match (error, runner) {
-            (None, Some(runner)) => runner.refused(task.clone(), refusal),
-            (error, _) => {
-                let why = refusal.to_string();
-                let reason = error.as_ref().map_or_else(
-                    || why.clone(),
-                    |first| format!("{first}; and its error handler failed: {why}"),
-                );
+        let code = match error {
+            None => task.runner.clone().refused(task.clone(), refusal),
+            Some(first) => {
+                let reason = format!("{first}; and its error handler failed: {refusal}");
                 std::future::ready(Ran {
                     outcome: Outcome::Stop { reason },
-                    error: error.or(Some(why)),
+                    error: Some(first),
                     within: None,
                 })
                 .boxed()
