@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     Accepts, AnyKey, BarrierNumber, Blocked, CommandId, Completed, InstanceId, Json, Key, Name,
-    NotJson, Opened, OperationWait, Sequence, Status, Timestamp, TriedAgain, WaitId, WaitKind,
+    Opened, OperationWait, Sequence, Status, Timestamp, TriedAgain, WaitId, WaitKind,
 };
 
 /// One history event of an instance, with its number and time.
@@ -532,83 +532,9 @@ impl HistoryEvent {
     }
 }
 
-/// The history events that one commit adds to one instance, in order, stored as one row.
-///
-/// A commit usually records two events (`step_completed`, then the effect), and one row for both costs the databases
-/// half as much as two rows. `started` is not stored here: it is derived from the instance's own row, which is written
-/// in the same commit, and is always event 1.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct HistoryRow {
-    /// The instance.
-    pub instance: InstanceId,
-    /// The number of the first event.
-    pub seq: u32,
-    /// When it was committed.
-    pub at: Timestamp,
-    /// The events, as a JSON array.
-    pub events: String,
-}
-
-impl HistoryRow {
-    /// Packs the events of one commit.
-    pub fn pack(
-        instance: InstanceId,
-        seq: u32,
-        at: Timestamp,
-        events: &[HistoryEvent],
-    ) -> Result<Self, NotJson> {
-        Ok(Self {
-            instance,
-            seq,
-            at,
-            events: serde_json::to_string(events)?,
-        })
-    }
-
-    /// Returns the events, one by one.
-    pub fn unpack(&self) -> Result<Vec<Entry>, NotJson> {
-        let events: Vec<HistoryEvent> = serde_json::from_str(&self.events)?;
-        let at = self.at;
-        let entries = (self.seq..).zip(events);
-        Ok(entries.map(|(seq, what)| Entry { seq, at, what }).collect())
-    }
-
-    /// Returns the number of the last event.
-    pub fn last(&self) -> Result<u32, NotJson> {
-        let events: Vec<serde::de::IgnoredAny> = serde_json::from_str(&self.events)?;
-        let after = events.len().saturating_sub(1);
-        Ok(self
-            .seq
-            .saturating_add(u32::try_from(after).unwrap_or(u32::MAX)))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn events_are_packed_and_read_back_in_order() {
-        // rule 16.1
-        let events = vec![
-            HistoryEvent::ChildEnded {
-                child: InstanceId(7),
-                barrier: BarrierNumber(1),
-                status: Status::Failed,
-            },
-            HistoryEvent::Done,
-        ];
-        let row = HistoryRow::pack(InstanceId(1), 5, Timestamp::from_micros(9), &events).unwrap();
-        let read = row.unpack().unwrap();
-        assert_eq!(
-            read.iter().map(|entry| entry.seq).collect::<Vec<_>>(),
-            [5, 6]
-        );
-        assert_eq!(
-            read.into_iter().map(|entry| entry.what).collect::<Vec<_>>(),
-            events
-        );
-    }
 
     #[test]
     fn every_kind_is_known_by_its_name() {

@@ -78,9 +78,15 @@ number! {
 macro_rules! text {
     ($(#[$doc:meta])* $name:ident, $check:path) => {
         $(#[$doc])*
-        #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-        #[serde(try_from = "String", into = "String")]
+        #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
+        #[serde(try_from = "String")]
         pub struct $name(Arc<str>);
+
+        impl Serialize for $name {
+            fn serialize<S: serde::Serializer>(&self, into: S) -> Result<S::Ok, S::Error> {
+                into.serialize_str(&self.0)
+            }
+        }
 
         impl $name {
             /// Checks a text and wraps it.

@@ -7,6 +7,7 @@ mod document;
 mod event;
 mod graph;
 mod history;
+mod history_row;
 mod ids;
 mod instance;
 mod json;
@@ -39,7 +40,8 @@ pub use graph::{
     EventSpec, GraphProblem, GraphSpec, GraphState, MatchSpec, Matches, RetrySpec, Right,
     SignalSpec, SkipIf, SleepSpec, StepSpec, StepState, StepStatus, SubGraph,
 };
-pub use history::{Entry, Folded, HandedSignal, HistoryEvent, HistoryRow};
+pub use history::{Entry, Folded, HandedSignal, HistoryEvent};
+pub use history_row::HistoryRow;
 pub use ids::{
     AnyKey, BarrierNumber, CommandId, Epoch, InstanceId, Key, Name, OutboxId, Priority, Sequence,
     UniqueKey, WaitId, WorkerId, check_claimed_source,
