@@ -34,6 +34,11 @@ impl<'r> Cells<'r> {
             .map_err(|error| Error::Broken(describe(&error)))?;
         T::read(raw)
     }
+
+    /// Passes over cells that are known to be null.
+    pub fn skip(&mut self, count: usize) {
+        self.at += count;
+    }
 }
 
 /// Reads every row with one function.

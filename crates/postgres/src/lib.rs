@@ -42,6 +42,7 @@ mod outbox;
 mod param;
 mod partition;
 mod pool;
+mod prepared;
 mod query;
 mod read;
 mod requests;

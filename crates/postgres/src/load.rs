@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 
 use abide_core::model::{
-    Aside, Attended, Awaits, CommandId, Declared, Family, Folding, Inbox, InstanceId, Lane, Lease,
-    Name, NewRow, OperationWait, ParentRef, Policies, ResumeKind, ResumeSource, Row, Run, Scopes,
-    Settled, Status, Timestamp, WaitKind, WorkerId,
+    Aside, Attended, Awaits, BarrierNumber, CommandId, Declared, Family, Folding, Inbox,
+    InstanceId, Lane, Lease, Name, NewRow, OperationWait, ParentRef, Policies, ResumeKind,
+    ResumeSource, Row, Run, Scope, Scopes, Settled, Timestamp, WorkerId,
 };
 use abide_kernel::{Error, Lapsed, Result, Touched};
 use tokio_postgres::Row as Answered;
@@ -19,12 +19,13 @@ use crate::waiters;
 /// The columns that rules use, in the order in which [`rows`] reads them.
 macro_rules! lock_columns {
     () => {
-        "id, kind, status, case when key is null then 0 else key_scope end, \
-        case when unique_key is null then 0 else unique_scope end, step, step_seq, attempt, deaths, queue, priority, due_at, partition_key, behind, \
+        "id, kind, status, case when key is not null then key_scope end, \
+        case when unique_key is not null then unique_scope end, step, step_seq, attempt, deaths, queue, priority, due_at, partition_key, behind, \
         worker, lease_until, limit_until, epoch, settled, settled_before, cause, timed_out, wait_kind, awaits, wait_since, wait_id, waits, \
         resume_kind, resume_command, aside_status, aside_due_at, aside_cause, message_sequence, message_cursor, signals_pending, \
         updates_pending, handed, pending_bytes, command_sequence, contract_id, run_number, first_id, parent_id, parent_barrier, \
-        barrier, children_pending, children_needed, children_ended, history, history_seq, folding, last_error, \
+        case when barrier <> 0 then array[barrier, children_pending, children_needed, children_ended] end, \
+        history, history_seq, folding, last_error, \
         finished_at, attended, machine, created_at, unfit"
     };
 }
@@ -402,8 +403,8 @@ fn row(cells: &mut Cells<'_>) -> Result<Row> {
         kind: cells.next()?,
         status: cells.next()?,
         scopes: Scopes {
-            key: cells.next()?,
-            unique_key: cells.next()?,
+            key: scope(cells)?,
+            unique_key: scope(cells)?,
         },
         step: cells.next()?,
         step_seq: cells.next()?,
@@ -430,12 +431,7 @@ fn row(cells: &mut Cells<'_>) -> Result<Row> {
         run: run(cells)?,
         parent: cells.next()?,
         parent_barrier: cells.next()?,
-        family: Family {
-            barrier: cells.next()?,
-            pending: cells.next()?,
-            needed: cells.next()?,
-            ended: cells.next()?,
-        },
+        family: family(cells)?,
         history: cells.next()?,
         history_seq: cells.next()?,
         folding: folding(cells)?,
@@ -445,6 +441,30 @@ fn row(cells: &mut Cells<'_>) -> Result<Row> {
         machine: cells.next()?,
         created_at: cells.next()?,
         unfit: cells.next::<Option<_>>()?.unwrap_or_default(),
+    })
+}
+
+/// The scope of a key; null if there is no key.
+fn scope(cells: &mut Cells<'_>) -> Result<Scope> {
+    Ok(cells.next::<Option<_>>()?.unwrap_or(Scope::NEVER))
+}
+
+/// The counts of its children: the barrier, the children that are pending, needed and ended; null if it never had any.
+fn family(cells: &mut Cells<'_>) -> Result<Family> {
+    let Some(counts) = cells.next::<Option<Vec<i64>>>()? else {
+        return Ok(Family::default());
+    };
+    let broken = |_| Error::Broken(format!("the counts of children are {counts:?}"));
+    let [barrier, pending, needed, ended] = *counts.as_slice() else {
+        return Err(Error::Broken(format!(
+            "the counts of children are {counts:?}"
+        )));
+    };
+    Ok(Family {
+        barrier: BarrierNumber(i32::try_from(barrier).map_err(broken)?),
+        pending: u32::try_from(pending).map_err(broken)?,
+        needed: u32::try_from(needed).map_err(broken)?,
+        ended: u64::try_from(ended).map_err(broken)?,
     })
 }
 
@@ -467,17 +487,24 @@ fn folding(cells: &mut Cells<'_>) -> Result<Vec<Folding>> {
 }
 
 fn lease(cells: &mut Cells<'_>) -> Result<Option<Lease>> {
-    let (until, limit): (Option<Timestamp>, _) = (cells.next()?, cells.next()?);
-    Ok(until.map(|until| Lease { until, limit }))
+    let Some(until) = cells.next()? else {
+        cells.skip(1);
+        return Ok(None);
+    };
+    let limit = cells.next()?;
+    Ok(Some(Lease { until, limit }))
 }
 
 fn awaits(cells: &mut Cells<'_>) -> Result<Option<Awaits>> {
-    let kind: Option<WaitKind> = cells.next()?;
+    let Some(kind) = cells.next()? else {
+        cells.skip(6);
+        return Ok(None);
+    };
     let names: Option<Vec<Name>> = cells.next()?;
     let since: Option<Timestamp> = cells.next()?;
     let id = cells.next()?;
     let (waits, resumed) = (waits(cells)?, resumed(cells)?);
-    Ok(kind.map(|kind| Awaits {
+    Ok(Some(Awaits {
         kind,
         names: names.unwrap_or_default(),
         since: since.unwrap_or_default(),
@@ -505,10 +532,13 @@ pub(crate) fn resumed(cells: &mut Cells<'_>) -> Result<Option<ResumeSource>> {
 
 /// Reads `aside_status`, `aside_due_at` and `aside_cause`.
 pub(crate) fn aside(cells: &mut Cells<'_>) -> Result<Option<Aside>> {
-    let status: Option<Status> = cells.next()?;
+    let Some(status) = cells.next()? else {
+        cells.skip(2);
+        return Ok(None);
+    };
     let due_at = cells.next()?;
     let cause: Option<_> = cells.next()?;
-    Ok(status.map(|status| Aside {
+    Ok(Some(Aside {
         status,
         due_at,
         cause: cause.unwrap_or_default(),

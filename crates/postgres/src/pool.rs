@@ -7,11 +7,10 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use abide_kernel::{Error, Result};
-use futures_util::future::try_join_all;
-use tokio::sync::{OnceCell, OwnedSemaphorePermit, Semaphore, SemaphorePermit};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
-use tokio_postgres::{Client, Statement};
+use tokio_postgres::Client;
 
 use crate::begin::Begin;
 use crate::clock::Server;
@@ -19,7 +18,7 @@ use crate::connect::Connector;
 use crate::counted::{self, Counted};
 use crate::error::{Fate, classify};
 use crate::lineage::Lineage;
-use crate::statements::HOT;
+use crate::prepared::Prepared;
 use crate::{Prepare, Timeouts};
 
 /// A pool of a few connections, each lent to one caller at a time. A broken connection is dropped, and replaced when
@@ -50,11 +49,8 @@ struct Line {
     client: Client,
     /// Ends the connection at once, even during a statement.
     hang_up: AbortHandle,
-    prepared: OnceCell<Prepared>,
+    prepared: Prepared,
 }
-
-/// Prepared statements, by their text.
-pub(crate) type Prepared = Vec<(&'static str, Statement)>;
 
 /// A lent connection. It is returned when dropped, and ended if a statement may still be running on it.
 pub(crate) struct Loan<'p> {
@@ -245,7 +241,7 @@ impl Pool {
         let line = Line {
             client,
             hang_up,
-            prepared: OnceCell::new(),
+            prepared: Prepared::default(),
         };
         self.introduce(&line).await?;
         Ok((Arc::new(line), false))
@@ -299,17 +295,18 @@ impl Pool {
 }
 
 impl Loan<'_> {
-    /// The statements that are prepared on this connection. The first call prepares them, all in one round trip.
-    pub async fn prepared(&self) -> Result<&Prepared> {
-        let prepare = async || {
-            let prepare = self.pool.prepare.load(Ordering::Relaxed);
-            let hot = HOT.iter().filter(|_| prepare);
-            let prepared = hot.map(async |sql| Ok((*sql, self.line.client.prepare(sql).await?)));
-            try_join_all(prepared)
-                .await
-                .map_err(|error| classify(&error, Fate::Open))
-        };
-        self.line.prepared.get_or_try_init(prepare).await
+    /// The statements that are prepared on this connection, if any may be. Prepares those that the last transaction
+    /// used unprepared.
+    pub async fn prepared(&self) -> Result<Option<&Prepared>> {
+        if !self.pool.prepare.load(Ordering::Relaxed) {
+            return Ok(None);
+        }
+        let Line {
+            client, prepared, ..
+        } = &*self.line;
+        let done = prepared.prepare_wanted(client).await;
+        done.map_err(|error| classify(&error, Fate::Open))?;
+        Ok(Some(prepared))
     }
 
     /// `true` if the connection was made earlier: it may have been lost since, without notice.

@@ -14,7 +14,7 @@ use std::time::Duration;
 use abide_core::model::{CommandId, Epoch, InstanceId, Key, Lane, Name, Start};
 use abide_kernel::{Error, EventPaths, Found, Op, Result, TypeTotal};
 use futures_util::TryStreamExt;
-use tokio_postgres::{Client, Error as DriverError, Row, Statement};
+use tokio_postgres::{Client, Error as DriverError, Row};
 
 use crate::begin::{Begin, COMMIT};
 use crate::claim;
@@ -22,7 +22,8 @@ use crate::error::{Fate, classify};
 use crate::lineage::Lineage;
 use crate::locks::Held;
 use crate::param::Param;
-use crate::pool::{Prepared, overdue};
+use crate::pool::overdue;
+use crate::prepared::Prepared;
 use crate::waiters::{self, Probe};
 
 /// The driver's result of a statement.
@@ -70,7 +71,7 @@ pub(crate) enum Last {
 /// A transaction in flight.
 pub(crate) struct Transaction<'c> {
     client: &'c Client,
-    prepared: &'c [(&'static str, Statement)],
+    prepared: Option<&'c Prepared>,
     /// The locks that it holds.
     pub(crate) held: Held,
     /// The text of BEGIN.
@@ -119,7 +120,7 @@ impl<'c> Transaction<'c> {
     /// Creates a transaction of the store that will run these operations.
     pub fn own(
         client: &'c Client,
-        prepared: &'c Prepared,
+        prepared: Option<&'c Prepared>,
         begin: &'c Begin,
         ops: &[Op],
         lineage: &Lineage,
@@ -142,15 +143,10 @@ impl<'c> Transaction<'c> {
 
     /// Creates a transaction that runs these operations inside the host's transaction. The host commits it.
     pub fn host(client: &'c Client, ops: &[Op]) -> Self {
-        Self::new(client, &[], Stage::Host, ops)
+        Self::new(client, None, Stage::Host, ops)
     }
 
-    fn new(
-        client: &'c Client,
-        prepared: &'c [(&'static str, Statement)],
-        stage: Stage,
-        ops: &[Op],
-    ) -> Self {
+    fn new(client: &'c Client, prepared: Option<&'c Prepared>, stage: Stage, ops: &[Op]) -> Self {
         Self {
             client,
             prepared,
@@ -317,12 +313,12 @@ impl<'c> Transaction<'c> {
             self.flight.push_back((None, begin));
         }
         let client = self.client;
-        let prepared = self.prepared.iter().find(|(text, _)| *text == sql);
+        let prepared = self.prepared.and_then(|prepared| prepared.find(sql));
         sent(async move {
             let rows = match prepared {
-                Some((_, statement)) => {
+                Some(statement) => {
                     let params = params.into_iter().map(|param| param.typed().0);
-                    client.query_raw(statement, params).await?
+                    client.query_raw(&statement, params).await?
                 }
                 None => {
                     client
