@@ -3,7 +3,9 @@
 //!
 //! `cargo run --example approval_ready`
 
-use abide::{Abide, Arguments, BoxError, Flow, Message, Messages, Update, Workflow};
+use abide::machine::Messages;
+use abide::message::Arguments;
+use abide::{Abide, BoxError, Flow, Message, Update, Workflow};
 
 #[derive(Debug, Message)]
 struct Ready {

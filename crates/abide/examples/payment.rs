@@ -2,10 +2,9 @@
 //!
 //! `cargo run --example payment`
 
-use abide::{
-    Abide, Answer, Arguments, BoxError, Call, Context, Message, Outcome, Signal, Update, done,
-    hours, machine, stop,
-};
+use abide::machine::{Answer, Call};
+use abide::message::Arguments;
+use abide::prelude::*;
 
 #[derive(Message)]
 struct Order {

@@ -6,9 +6,10 @@ use abide_core::model::{
 use abide_kernel::{Answer, Filter, Op, Page};
 
 use crate::client::{self, Description};
-use crate::{
-    Abide, Address, BadGraph, Client, Definition, Error, Graph, SignalBuilder, UpdateBuilder,
-};
+use crate::client::{Address, Client, SignalBuilder, UpdateBuilder};
+use crate::graph::BadGraph;
+use crate::machine::Definition;
+use crate::{Abide, Error, Graph};
 
 impl Abide {
     /// Reserves an instance of the machine with that name: it has a key and no run yet. See [`reserve`](Self::reserve).

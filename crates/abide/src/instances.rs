@@ -6,12 +6,13 @@ use abide_core::model::{
 use abide_kernel::{Answer, CommandFilter, CommandPage, Op};
 
 use crate::client::{self, receipt};
-use crate::message::{Message, Signal, Update};
-use crate::{
-    Abide, Address, Cancelling, Client, Definition, Description, Diagnosis, Error, Handle,
-    OperateError, Receipt, Restarting, SendError, SignalBuilder, StartBuilder, StartError,
-    UpdateBuilder, UpdateHandle,
+use crate::client::{
+    Address, Cancelling, Client, Description, Diagnosis, Handle, OperateError, Receipt, Restarting,
+    SendError, SignalBuilder, StartBuilder, StartError, UpdateBuilder, UpdateHandle,
 };
+use crate::machine::Definition;
+use crate::message::{Message, Signal, Update};
+use crate::{Abide, Error};
 
 impl Abide {
     /// Sends a signal: `abide.signal("order:42", PAID, &payment).dedup("evt-7").await?`. Once that returns, the signal
@@ -36,7 +37,8 @@ impl Abide {
     /// Sends any number of signals in one transaction. Each signal gets its own result.
     ///
     /// ```
-    /// # use abide::{Abide, Job, Signal, new_signal, new_start};
+    /// # use abide::client::{new_signal, new_start};
+    /// # use abide::{Abide, Job, Signal};
     /// const PAID: Signal<u32> = Signal::new("paid");
     /// # const SHIP: Job<u32> = Job::new("ship");
     /// # #[tokio::main(flavor = "current_thread")]
@@ -111,11 +113,11 @@ impl Abide {
                 ..CommandFilter::default()
             },
             // No instance has the key: list the signals that are held for it.
-            (None, crate::Target::Key(key)) => CommandFilter {
+            (None, crate::model::Target::Key(key)) => CommandFilter {
                 key: Some(key),
                 ..CommandFilter::default()
             },
-            (None, crate::Target::Id(id)) => CommandFilter {
+            (None, crate::model::Target::Id(id)) => CommandFilter {
                 instance: Some(id),
                 ..CommandFilter::default()
             },

@@ -26,7 +26,8 @@ pub struct SignalBuilder<C = ()> {
 /// Describes a signal to send, as one of [many](crate::Abide::signal_all).
 ///
 /// ```
-/// # use abide::{Signal, new_signal};
+/// # use abide::Signal;
+/// # use abide::client::new_signal;
 /// const PAID: Signal<u32> = Signal::new("paid");
 /// let signals = (0..1_000).map(|n| new_signal(format!("order:{n}"), PAID, &100).dedup(format!("payment-{n}")));
 /// # let _ = signals;

@@ -1,6 +1,8 @@
 //! Contracts: stored when an instance starts, and enforced also by processes that have no code for it.
 
-use abide::{Json, Key, Name, SendError, Start, ValidationErrors};
+use abide::client::SendError;
+use abide::contract::ValidationErrors;
+use abide::model::{Json, Key, Name, Start};
 use serde_json::{Value, json};
 
 use crate::common::{Lab, Script};
@@ -23,7 +25,7 @@ fn wrong(error: SendError) -> ValidationErrors {
 
 /// The fields, each with the codes of its problems.
 fn codes(errors: &ValidationErrors) -> Value {
-    let of = |problems: &Vec<abide::Problem>| {
+    let of = |problems: &Vec<abide::contract::Problem>| {
         json!(
             problems
                 .iter()
@@ -82,7 +84,7 @@ on_every_store! {
     async fn arguments_are_bound_by_position_or_by_name_and_defaults_fill_in(lab: Lab) {
         // rules 8.1, 8.3 and 8.4
         let engine = lab.engine().machine(Strict).start().await.unwrap();
-        let payload = |value: Value| abide::Arguments::Payload(Json::of(&value).unwrap());
+        let payload = |value: Value| abide::message::Arguments::Payload(Json::of(&value).unwrap());
         let cases = [
             (args(&[json!("attic")]), json!(["attic", 1, []])),
             (args(&[json!("attic"), json!("third"), json!("a"), json!("b")]), json!(["attic", "third", ["a", "b"]])),
@@ -119,7 +121,7 @@ on_every_store! {
         lab.signal_named(&order, "whatever", named(&[("a", json!(1))])).await.unwrap();
         let update: abide::Update<(), ()> = abide::Update::new("anything");
         let error = lab.update("order:1", update, &()).await.unwrap_err();
-        let abide::UpdateError::Send(error) = error else { panic!("{error}") };
+        let abide::client::UpdateError::Send(error) = error else { panic!("{error}") };
         assert_eq!((error.outcome(), error.reason()), (Some("rejected_unknown_update"), Some("unknown_update")));
     }
 }
@@ -129,7 +131,7 @@ on_every_store! {
         // rule 8.2
         let old = lab.start(Strict, json!(null)).key("old").await.unwrap();
         // The machine is declared anew, and takes anything.
-        let free = abide::Start { version: Some(1), ..strict_named("new") };
+        let free = abide::model::Start { version: Some(1), ..strict_named("new") };
         let engine = lab.engine().machine(Anything).start().await.unwrap();
         let new = lab.start_named(free).await.unwrap().id();
         lab.signal_named(new, "shipped", args(&[])).await.unwrap();
@@ -172,13 +174,13 @@ impl abide::Machine for Senseless {
     type State = Value;
     type Output = Value;
 
-    fn messages() -> abide::Messages {
-        use abide::{Accepts, Parameter};
+    fn messages() -> abide::machine::Messages {
+        use abide::contract::{Accepts, Parameter};
         let accepts = |name: &str, parameters: Vec<Parameter>| Accepts {
             name: Name::new(name).unwrap(),
             parameters: Some(parameters),
         };
-        abide::Messages::new()
+        abide::machine::Messages::new()
             .signal_of(accepts("a", vec![Parameter::new("x", "colour")]))
             .signal_of(accepts(
                 "b",

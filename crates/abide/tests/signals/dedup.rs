@@ -46,7 +46,7 @@ on_every_store! {
         // rule 7.3
         lab.start(Script::any(), json!(null)).key("order:1").await.unwrap();
         let send = |text: &str| {
-            let payload = abide::Arguments::Payload(abide::Json::parse(text.to_owned()).unwrap());
+            let payload = abide::message::Arguments::Payload(abide::model::Json::parse(text.to_owned()).unwrap());
             lab.signal_named("order:1", "x", payload).dedup("d")
         };
         assert!(!send(r#"{"a": 1, "b": [1.0, "é"]}"#).await.unwrap().duplicate);

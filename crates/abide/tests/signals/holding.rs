@@ -1,6 +1,9 @@
 //! Signals that are held for a key that no instance has yet.
 
-use abide::{CommandFilter, Key, done, hours, millis};
+use abide::done;
+use abide::model::Key;
+use abide::store::CommandFilter;
+use abide::time::{hours, millis};
 use serde_json::json;
 
 use crate::common::{At, Lab, Script};
@@ -112,7 +115,7 @@ on_every_store! {
         // rules 7.8 and 10.1
         let engine = lab.engine().machine(Script::new(|at, ctx| match at {
             At::One if ctx.state() == "parent" => {
-                ctx.spawn([abide::new_start(Script::any(), json!("child")).key("child:1")]).then(At::Three)
+                ctx.spawn([abide::client::new_start(Script::any(), json!("child")).key("child:1")]).then(At::Three)
             }
             At::One => ctx.wait_for(PAID).then(At::Two),
             At::Two => done(json!(ctx.awaited(PAID)?.amount)),

@@ -1,6 +1,7 @@
 //! Waiting again for more of the same: a pack accumulates.
 
-use abide::{HistoryEvent, Status, done, next};
+use abide::history::HistoryEvent;
+use abide::{Status, done, next};
 use serde_json::json;
 
 use crate::common::{At, Gate, Lab, Log, Script, eventually};

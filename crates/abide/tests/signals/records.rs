@@ -1,6 +1,9 @@
 //! The record of every signal, and what the history tells of it.
 
-use abide::{CommandFilter, CommandKind, CommandStatus, HistoryEvent, Key, Name, done, next};
+use abide::history::HistoryEvent;
+use abide::model::{CommandKind, CommandStatus, Key, Name};
+use abide::store::CommandFilter;
+use abide::{done, next};
 use serde_json::json;
 
 use crate::common::{At, Lab, Script};

@@ -1,6 +1,9 @@
 //! Waits that end when their time is up.
 
-use abide::{Cause, HistoryEvent, Status, WaitKind, done, hours, millis};
+use abide::history::HistoryEvent;
+use abide::model::{Cause, WaitKind};
+use abide::time::{hours, millis};
+use abide::{Status, done};
 use serde_json::json;
 
 use crate::common::{At, Lab, Script};

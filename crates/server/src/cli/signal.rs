@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use abide::Receipt;
+use abide::client::Receipt;
 use serde_json::{Map, Value, json};
 
 use super::context::{Context, target_of};

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use abide::{CommandStatus, UpdateError};
+use abide::client::UpdateError;
+use abide::model::CommandStatus;
 
 use super::context::{Context, target_of};
 use super::failure::{Exit, Failure, Result, not_sent, shell_quoted};

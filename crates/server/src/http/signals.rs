@@ -1,9 +1,12 @@
 //! Sending signals, and the records of those that were sent.
 
-use abide::{
-    Arguments, CommandFilter, CommandId, CommandKind, CommandStatus, InstanceId, Json, Key, Name,
-    Receipt, Rejection, SendError, Sequence, Target,
+use abide::InstanceId;
+use abide::client::{Receipt, SendError};
+use abide::message::Arguments;
+use abide::model::{
+    CommandId, CommandKind, CommandStatus, Json, Key, Name, Rejection, Sequence, Target,
 };
+use abide::store::CommandFilter;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use serde::{Deserialize, Serialize};
@@ -314,7 +317,7 @@ pub async fn sent_to(app: &App, text: &str, kind: CommandKind) -> Result<Command
 }
 
 /// A page of records.
-pub async fn page<T: From<abide::Command> + ToSchema>(
+pub async fn page<T: From<abide::model::Command> + ToSchema>(
     app: &App,
     filter: &CommandFilter,
     query: &PageQuery,

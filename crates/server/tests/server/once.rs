@@ -5,7 +5,9 @@
 
 use std::time::Duration;
 
-use abide::{Abide, Arguments, Json, Name, Start};
+use abide::Abide;
+use abide::message::Arguments;
+use abide::model::{Json, Name, Start};
 use abide_pgtest::psql;
 use serde_json::{Value, json};
 
