@@ -67,6 +67,7 @@ pub struct Graph {
 /// All problems with a graph.
 #[derive(Clone, PartialEq, Eq, thiserror::Error, serde::Serialize)]
 #[error("the graph cannot be built: {}", .problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
+#[non_exhaustive]
 pub struct BadGraph {
     /// Each problem, with the step that it concerns.
     pub problems: Vec<GraphProblem>,
