@@ -45,7 +45,7 @@ async fn main() -> Result<(), BoxError> {
     for name in view.wait.iter().flat_map(|wait| &wait.names) {
         println!("{}: {name}", view.liveness.name());
     }
-    let default = abide.update_named("approval:7", "set-ready", Arguments::default());
+    let default = abide.update("approval:7", "set-ready", Arguments::default());
     println!("{}", default.await?);
     run.result().await?;
     engine.shutdown().await;

@@ -62,7 +62,7 @@ async fn main() -> Result<(), BoxError> {
         .await?;
     println!("it was to go to {was}");
 
-    let empty = abide.signal_named("order:42", "payment_confirmed", Arguments::default());
+    let empty = abide.signal("order:42", "payment_confirmed", Arguments::default());
     if let Err(refused) = empty.await {
         println!("refused: {refused}");
     }

@@ -105,7 +105,7 @@ on_every_store! {
             let delay = TIMEOUT.mul_f64(spread as f64 / 8.0);
             senders.spawn(async move {
                 tokio::time::sleep(delay).await;
-                lab.signal_named(id, &name(round), abide::message::Arguments::default()).await.unwrap();
+                lab.signal(id, &name(round), abide::message::Arguments::default()).await.unwrap();
             });
         }
         while let Some(sent) = senders.join_next().await {

@@ -26,7 +26,7 @@ pub(crate) use parts::Parts;
 pub use publish::{Publication, event_of};
 pub use query::QueryError;
 pub(crate) use signal::receipt;
-pub use signal::{Receipt, Rejected, SendError, SignalBuilder, new_signal, new_signal_named};
+pub use signal::{Receipt, Rejected, SendError, SignalBuilder, new_signal};
 pub use start::{StartBuilder, StartError, new_start};
 pub use update::{UpdateBuilder, UpdateError, UpdateHandle};
 pub use waits::{OpenWait, WaitsFilter};

@@ -31,7 +31,7 @@ pub use outcome::{
 };
 pub(crate) use runner::MachineRunner;
 pub use step::Step;
-pub use waiting::{SignalName, WaitFor};
+pub use waiting::WaitFor;
 
 use std::future::Future;
 use std::time::Duration;

@@ -3,6 +3,7 @@
 //! type.
 
 mod event;
+mod sent;
 mod shape;
 mod value;
 
@@ -20,6 +21,7 @@ use serde::de::DeserializeOwned;
 
 pub(crate) use event::REFERENCE;
 pub use event::{Event, Test, eq, eq_typed, exists, gt, gte, lt, lte, ne, one_of};
+pub use sent::{SentSignal, SentUpdate, SignalName};
 use shape::Shape;
 pub(crate) use value::{arguments_of, read};
 

@@ -11,8 +11,7 @@ use serde::de::DeserializeOwned;
 use super::journal::WaitsFor;
 use super::operation::{Came, Operation, Reads, awaitable};
 use super::{OperationError, Workflow};
-use crate::machine::SignalName;
-use crate::message::{Event, Message, Signal, read};
+use crate::message::{Event, Message, Signal, SignalName, read};
 
 /// The name and argument type of a signal: a [`Signal`], or plain text.
 pub trait AwaitedSignal<T>: SignalName {}

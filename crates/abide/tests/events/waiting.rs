@@ -252,7 +252,7 @@ on_every_store! {
         let engine = lab.engine().machine(waits()).start().await.unwrap();
         let run = lab.start(Script::any(), json!(1)).await.unwrap();
         lab.until_status(run.id(), Status::AwaitingSignal).await;
-        let sent = lab.signal_named(run.id(), "event:tick", vec![Json::from(json!({"n": 1}))].into()).await;
+        let sent = lab.signal(run.id(), "event:tick", vec![Json::from(json!({"n": 1}))].into()).await;
         assert!(sent.is_err());
         assert_eq!(standing(&lab).await, 1);
         engine.shutdown().await;

@@ -144,7 +144,7 @@ on_every_store! {
         lab.until_status(run.id(), Status::AwaitingSignal).await;
         engine.shutdown().await;
         let holder = lab.start(graph, json!(2)).key("order:1").scope(scope).await.unwrap();
-        lab.signal_named(run.id(), "go", abide::message::Arguments::default()).await.unwrap();
+        lab.signal(run.id(), "go", abide::message::Arguments::default()).await.unwrap();
         let ended = lab.ended(run.id()).await;
         assert_eq!(ended.status, Status::Failed);
         assert!(ended.last_error.unwrap().contains("order:1"));

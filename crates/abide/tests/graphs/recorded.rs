@@ -51,7 +51,7 @@ on_every_store! {
         let ids: Vec<String> = waits.iter().map(|wait| wait.id.to_string()).collect();
         assert_eq!(ids, [format!("wait:{id}:2"), format!("wait:{id}:3")]);
         for n in [1, 2] {
-            lab.signal_named(id, "go", abide::message::Arguments::Positional(vec![Json::of(&n).unwrap()])).await.unwrap();
+            lab.signal(id, "go", abide::message::Arguments::Positional(vec![Json::of(&n).unwrap()])).await.unwrap();
         }
         assert_eq!(lab.came_to(&run).await, json!({"größe": 1, "color": 2}));
         let mut recorded = recorded_steps(&lab, id).await;

@@ -178,7 +178,7 @@ on_every_store! {
             assert_eq!(lab.publish("paid", &json!({"id": 8, "who": "me"})).await.unwrap().matched, 0);
             assert_eq!(lab.publish("paid", &json!({"id": "7", "who": "me"})).await.unwrap().matched, 1);
             until_step(&lab, run.id(), "e", "done").await;
-            lab.signal_named(run.id(), "go", vec![abide::model::Json::from(json!({"by": 1}))].into()).await.unwrap();
+            lab.signal(run.id(), "go", vec![abide::model::Json::from(json!({"by": 1}))].into()).await.unwrap();
             assert_eq!(lab.came_to(&run).await, json!({"e": {"id": "7", "who": "me"}, "late": {"timeout": true},
                 "never": {"timeout": true}, "s": {"by": 1}, "z": null}));
             engine.shutdown().await;
@@ -281,7 +281,7 @@ on_every_store! {
         assert!(lab.start(graph.clone(), json!(null)).key("k").await.is_err(), "the key is taken");
         engine.shutdown().await;
         let engine = lab.again().await.engine().graph(&changed).task("old", echo).task("new", |_: Value| async move { Ok(json!("new")) }).start().await.unwrap();
-        lab.signal_named(run.id(), "go", vec![abide::model::Json::from(json!(5))].into()).await.unwrap();
+        lab.signal(run.id(), "go", vec![abide::model::Json::from(json!(5))].into()).await.unwrap();
         assert_eq!(lab.came_to(&run).await, json!({"old": 5}));
         let run = lab.start(changed.clone(), json!(null)).key("k").await.unwrap();
         assert_eq!(lab.came_to(&run).await, json!({"new": "new"}));

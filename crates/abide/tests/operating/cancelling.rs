@@ -26,7 +26,7 @@ on_every_store! {
         for (how, status) in [("waits", Status::AwaitingSignal), ("sleeps", Status::Scheduled)] {
             let order = lab.start(Script::any(), json!(how)).key(how).await.unwrap();
             lab.until_status(order.id(), status).await;
-            let pending = lab.signal_named(&order, "other", abide::message::Arguments::default()).await.unwrap();
+            let pending = lab.signal(&order, "other", abide::message::Arguments::default()).await.unwrap();
             let cancelled = lab.cancel(&order, "not wanted").await.unwrap();
             assert_eq!((cancelled.id, cancelled.children), (order.id(), 0));
             let row = lab.now(order.id()).await;

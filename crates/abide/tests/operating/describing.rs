@@ -57,7 +57,7 @@ on_every_store! {
         let later = lab.start(Script::any(), json!(null)).delay(hours(1)).await.unwrap();
         assert_eq!(lab.describe(later.id()).await.unwrap().unwrap().liveness, Liveness::Scheduled);
         // A buffered signal that is not waited for is healthy.
-        lab.signal_named("timer", "early", abide::message::Arguments::default()).await.unwrap();
+        lab.signal("timer", "early", abide::message::Arguments::default()).await.unwrap();
         assert_eq!(lab.describe("timer").await.unwrap().unwrap().liveness, Liveness::Scheduled);
         assert!(lab.describe("missing").await.unwrap().is_none());
         let diagnosis = lab.doctor().await.unwrap();

@@ -93,8 +93,8 @@ on_every_store! {
 on_every_store! {
     async fn a_held_signal_is_validated_against_the_contract_of_the_instance_that_starts(lab: Lab) {
         // rules 7.8 and 8.2
-        let good = lab.signal_named("order:1", "paid", args(&[json!(5)])).hold_for(hours(1)).await.unwrap();
-        let bad = lab.signal_named("order:1", "paid", args(&[json!("five")])).hold_for(hours(1)).await.unwrap();
+        let good = lab.signal("order:1", "paid", args(&[json!(5)])).hold_for(hours(1)).await.unwrap();
+        let bad = lab.signal("order:1", "paid", args(&[json!("five")])).hold_for(hours(1)).await.unwrap();
         let unknown = lab.signal("order:1", GO, &()).hold_for(hours(1)).await.unwrap();
         let engine = lab.engine().machine(crate::Strict).start().await.unwrap();
         let order = lab.start(crate::Strict, json!(null)).key("order:1").await.unwrap();

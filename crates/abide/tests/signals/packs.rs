@@ -137,7 +137,7 @@ on_every_store! {
         let order = lab.start(Script::any(), json!(null)).await.unwrap();
         gate.reached_by(1).await;
         for name in ["b", "a"] {
-            lab.signal_named(order.id(), name, crate::args(&[])).await.unwrap();
+            lab.signal(order.id(), name, crate::args(&[])).await.unwrap();
         }
         gate.open();
         lab.came_to(&order).await;

@@ -98,7 +98,7 @@ on_every_store! {
         let order = lab.start(crate::Strict, json!(null)).key("order:1").await.unwrap();
         let unknown = lab.signal("order:1", NOTE, &"a".into()).await.unwrap_err();
         assert_eq!(decision(&unknown), ("rejected_unknown_signal", Some("unknown_signal")));
-        let invalid = lab.signal_named("order:1", "paid", args(&[json!("five"), json!(null), json!(1)])).await.unwrap_err();
+        let invalid = lab.signal("order:1", "paid", args(&[json!("five"), json!(null), json!(1)])).await.unwrap_err();
         assert_eq!(decision(&invalid), ("rejected_invalid_arguments", Some("invalid_signal_arguments")));
         let text = invalid.to_string();
         assert!(text.contains("amount") && text.contains("break the contract"), "{text}");

@@ -114,7 +114,7 @@ on_every_store! {
         let errors = [
             lab.signal("order\u{7}", NOTE, &"a".into()).await.unwrap_err(),
             lab.signal("", NOTE, &"a".into()).await.unwrap_err(),
-            lab.signal_named("order:1", "", args(&[])).await.unwrap_err(),
+            lab.signal("order:1", "", args(&[])).await.unwrap_err(),
             lab.signal("order:1", NOTE, &"a".into()).dedup("").await.unwrap_err(),
         ];
         for error in errors {

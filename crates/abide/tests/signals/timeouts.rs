@@ -73,7 +73,7 @@ on_every_store! {
         })).start().await.unwrap();
         let order = lab.start(Script::any(), json!(null)).key("order:1").await.unwrap();
         for _ in 0..2 {
-            lab.signal_named(&order, "part", crate::args(&[])).await.unwrap();
+            lab.signal(&order, "part", crate::args(&[])).await.unwrap();
         }
         assert_eq!(lab.came_to(&order).await, json!([true, 2]));
         let sent = sent_to(&lab, order.id()).await;

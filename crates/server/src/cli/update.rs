@@ -52,9 +52,7 @@ impl Args {
             given => given.arguments(),
         };
         let abide = context.open_existing().await?;
-        let mut request = abide
-            .update_named(target, &self.name, arguments)
-            .source("cli");
+        let mut request = abide.update(target, &self.name, arguments).source("cli");
         if let Some(id) = &self.request_id {
             request = request.request_id(id);
         }

@@ -127,9 +127,9 @@ async fn done(
                 Target::Id(id) => id.to_string(),
                 Target::Key(key) => key.to_string(),
             };
-            let builder =
-                app.abide()
-                    .signal_named(target, name.as_str(), Arguments::Payload(payload));
+            let builder = app
+                .abide()
+                .signal(target, name.as_str(), Arguments::Payload(payload));
             let mut builder = builder.source(format!("hook:{}", hook.source));
             if let Some(dedup) = dedup {
                 builder = builder.dedup(dedup.as_str());

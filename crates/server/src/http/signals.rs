@@ -124,7 +124,7 @@ pub async fn signal(
 ) -> Result<(StatusCode, axum::Json<SignalAnswer>), Problem> {
     let arguments = arguments(request.payload, request.arguments)?;
     let mut builder = abide
-        .signal_named(target(&text)?, &name, arguments)
+        .signal(target(&text)?, &name, arguments)
         .source(caller.source());
     if let Some(key) = request.dedup_key {
         builder = builder.dedup(key.as_str());

@@ -121,7 +121,7 @@ pub async fn update(
     let wait = waited(Some(request.wait_ms.unwrap_or(PATIENCE_MS)))?;
     let arguments = arguments(None, request.arguments)?;
     let mut builder = abide
-        .update_named(target(&text)?, &name, arguments)
+        .update(target(&text)?, &name, arguments)
         .source(caller.source());
     if let Some(id) = request.request_id {
         builder = builder.request_id(id.as_str());

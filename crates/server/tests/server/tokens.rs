@@ -506,7 +506,7 @@ async fn a_token_that_only_sends_hears_of_answers_and_not_of_other_work() {
     let abide = options.open(&server.url).await.unwrap();
     let start = serde_json::json!({"machine": "m", "key": "l"});
     assert_eq!(call("POST", "/v1/instances", "operate", start).await.0, 201);
-    let sent = abide.signal_named("l", "go", abide::message::Arguments::default());
+    let sent = abide.signal("l", "go", abide::message::Arguments::default());
     assert!(sent.await.is_ok());
     abide.close().await;
 }
