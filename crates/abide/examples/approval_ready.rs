@@ -3,7 +3,9 @@
 //!
 //! `cargo run --example approval_ready`
 
-use abide::{Abide, Arguments, BoxError, Flow, Message, Messages, Update, Workflow};
+use abide::machine::Messages;
+use abide::message::Arguments;
+use abide::{Abide, BoxError, Flow, Message, Update, Workflow};
 
 #[derive(Debug, Message)]
 struct Ready {
@@ -43,7 +45,7 @@ async fn main() -> Result<(), BoxError> {
     for name in view.wait.iter().flat_map(|wait| &wait.names) {
         println!("{}: {name}", view.liveness.name());
     }
-    let default = abide.update_named("approval:7", "set-ready", Arguments::default());
+    let default = abide.update("approval:7", "set-ready", Arguments::default());
     println!("{}", default.await?);
     run.result().await?;
     engine.shutdown().await;

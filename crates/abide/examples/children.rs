@@ -2,7 +2,8 @@
 //!
 //! `cargo run --example children`
 
-use abide::{Abide, BoxError, Context, Job, Outcome, Status, done, machine, new_start, secs, stop};
+use abide::client::new_start;
+use abide::prelude::*;
 use serde::{Deserialize, Serialize};
 
 /// Counts the words of one page.

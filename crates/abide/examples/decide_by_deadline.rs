@@ -2,8 +2,8 @@
 //!
 //! `cargo run --example decide_by_deadline`
 
+use abide::prelude::*;
 use abide::testing::Kit;
-use abide::{BoxError, Context, Outcome, Signal, done, hours, machine, next, stop};
 
 const PAYMENT: Signal<u32> = Signal::new("payment");
 

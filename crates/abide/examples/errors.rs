@@ -2,7 +2,8 @@
 //!
 //! `cargo run --example errors`
 
-use abide::{Abide, BoxError, Context, Fault, Outcome, Retry, done, machine, millis, next, secs};
+use abide::machine::Fault;
+use abide::prelude::*;
 
 #[derive(Debug, thiserror::Error)]
 enum ChargeError {

@@ -2,7 +2,8 @@
 //!
 //! `cargo run --example first`
 
-use abide::{Abide, BoxError, Context, Message, Outcome, done, machine, next, next_in, secs};
+use abide::machine::next_in;
+use abide::prelude::*;
 
 #[derive(Message)]
 struct Order {

@@ -2,7 +2,7 @@
 //!
 //! `cargo run --example hello`, and in another terminal `cargo run --example hello pay`
 
-use abide::{Abide, BoxError, Context, Message, Outcome, Signal, days, done, machine, stop};
+use abide::prelude::*;
 
 const PAID: Signal<u32> = Signal::new("paid");
 

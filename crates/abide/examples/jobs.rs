@@ -4,7 +4,8 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use abide::{Abide, BoxError, Job, Retry, millis, new_start};
+use abide::client::new_start;
+use abide::prelude::*;
 
 const RESIZE: Job<String, String> =
     Job::new("resize").retry(Retry::exponential(millis(5)).cap(millis(100)));

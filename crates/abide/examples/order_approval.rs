@@ -3,7 +3,8 @@
 //! `cargo run --example order_approval` starts it and waits;
 //! `cargo run --example order_approval -- Taylor` in another terminal approves it.
 
-use abide::{Abide, BoxError, Flow, Message, Messages, Signal, Workflow};
+use abide::machine::Messages;
+use abide::{Abide, BoxError, Flow, Message, Signal, Workflow};
 use serde_json::{Value, json};
 
 #[derive(Message)]

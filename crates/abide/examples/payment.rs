@@ -2,10 +2,9 @@
 //!
 //! `cargo run --example payment`
 
-use abide::{
-    Abide, Answer, Arguments, BoxError, Call, Context, Message, Outcome, Signal, Update, done,
-    hours, machine, stop,
-};
+use abide::machine::{Answer, Call};
+use abide::message::Arguments;
+use abide::prelude::*;
 
 #[derive(Message)]
 struct Order {
@@ -63,7 +62,7 @@ async fn main() -> Result<(), BoxError> {
         .await?;
     println!("it was to go to {was}");
 
-    let empty = abide.signal_named("order:42", "payment_confirmed", Arguments::default());
+    let empty = abide.signal("order:42", "payment_confirmed", Arguments::default());
     if let Err(refused) = empty.await {
         println!("refused: {refused}");
     }

@@ -2,7 +2,8 @@
 //!
 //! `cargo run --example trip`
 
-use abide::{Abide, BoxError, Flow, NotDone, Retry, Workflow, millis};
+use abide::client::NotDone;
+use abide::prelude::*;
 
 const TRIP: Flow<String, String> = Flow::new("trip");
 

@@ -3,7 +3,9 @@
 //! `cargo run --example webhook_handler` starts it and waits;
 //! `cargo run --example webhook_handler -- 99.99` in another terminal publishes the payment.
 
-use abide::{Abide, BoxError, Event, Graph, eq, hours, output, secs};
+use abide::graph::output;
+use abide::message::eq;
+use abide::prelude::*;
 use serde_json::{Value, json};
 
 #[tokio::main]

@@ -5,10 +5,10 @@ use abide_core::model::{
 };
 use abide_kernel::{Answer, Filter, Op, Page};
 
-use crate::client::{self, Description};
-use crate::{
-    Abide, Address, BadGraph, Client, Definition, Error, Graph, SignalBuilder, UpdateBuilder,
-};
+use crate::client::{self, Client, Description, SignalBuilder};
+use crate::graph::BadGraph;
+use crate::machine::Definition;
+use crate::{Abide, Error, Graph};
 
 impl Abide {
     /// Reserves an instance of the machine with that name: it has a key and no run yet. See [`reserve`](Self::reserve).
@@ -29,17 +29,7 @@ impl Abide {
     ) -> SignalBuilder<Client> {
         // A placeholder: the signal goes to the key of the start.
         let to = InstanceId::default();
-        self.signal_named(to, name, arguments).with_start(Ok(start))
-    }
-
-    /// Sends an update by its name, without its Rust type.
-    pub fn update_named(
-        &self,
-        to: impl Address,
-        name: &str,
-        arguments: Arguments,
-    ) -> UpdateBuilder<Json> {
-        UpdateBuilder::named(to, name, Ok(arguments), self.client().clone())
+        self.signal(to, name, arguments).with_start(Ok(start))
     }
 
     /// Returns a page of the history events of an instance that follow the event `after`, oldest first. Pass `next` of

@@ -47,14 +47,14 @@ pub enum Error {
 
 abide_core::debug_is_display!(
     Error,
-    crate::NotDone,
-    crate::OpenError,
-    crate::OperateError,
-    crate::OperationError,
-    crate::QueryError,
-    crate::SendError,
-    crate::StartError,
-    crate::UpdateError,
+    crate::client::NotDone,
+    crate::store::OpenError,
+    crate::client::OperateError,
+    crate::workflow::OperationError,
+    crate::client::QueryError,
+    crate::client::SendError,
+    crate::client::StartError,
+    crate::client::UpdateError,
 );
 
 impl Error {
@@ -84,7 +84,10 @@ mod tests {
     use abide_kernel as kernel;
 
     use super::*;
-    use crate::{BadGraph, Graph, NotDone, OperateError, OperationError, SendError, StartError};
+    use crate::Graph;
+    use crate::client::{NotDone, OperateError, SendError, StartError};
+    use crate::graph::BadGraph;
+    use crate::workflow::OperationError;
 
     #[test]
     fn a_main_that_returns_an_error_prints_its_text() {

@@ -1,6 +1,11 @@
-//! Reads the history of an instance.
+//! Histories: what happened to an instance, in order. An [`Entry`] is one [`HistoryEvent`] with its number and its time;
+//! the events of a workflow say which operations its code began, and how they ended.
 
-use abide_core::model::{Accepts, Contract, Entry, HistoryEvent, HistoryRow, Instance, InstanceId};
+use abide_core::model::{Accepts, Contract, HistoryRow, Instance, InstanceId};
+pub use abide_core::model::{
+    Blocked, Completed, Ending, Entry, Folded, HistoryEvent, Opened, OperationKind, Signature,
+    TriedAgain,
+};
 use abide_kernel::{HISTORY_BYTES, Listed, Page, Store, is_full};
 
 use crate::Error;

@@ -1,42 +1,37 @@
 //! The functions of [`Abide`] that act on instances: signals, updates, and the operations of an operator.
 
-use abide_core::model::{
-    Arguments, CommandId, InstanceId, Key, Name, NewCommand, Refusal, Started,
-};
+use abide_core::model::{CommandId, InstanceId, Key, Name, NewCommand, Refusal, Started};
 use abide_kernel::{Answer, CommandFilter, CommandPage, Op};
 
 use crate::client::{self, receipt};
-use crate::message::{Message, Signal, Update};
-use crate::{
-    Abide, Address, Cancelling, Client, Definition, Description, Diagnosis, Error, Handle,
-    OperateError, Receipt, Restarting, SendError, SignalBuilder, StartBuilder, StartError,
-    UpdateBuilder, UpdateHandle,
+use crate::client::{
+    Address, Cancelling, Client, Description, Diagnosis, Handle, OperateError, Receipt, Restarting,
+    SendError, SignalBuilder, StartBuilder, StartError, UpdateBuilder, UpdateHandle,
 };
+use crate::machine::Definition;
+use crate::message::{SentSignal, SentUpdate};
+use crate::{Abide, Error};
 
 impl Abide {
     /// Sends a signal: `abide.signal("order:42", PAID, &payment).dedup("evt-7").await?`. Once that returns, the signal
     /// is durable and is never lost.
-    pub fn signal<T>(&self, to: impl Address, signal: Signal<T>, value: &T) -> SignalBuilder<Client>
-    where
-        T: Message,
-    {
-        SignalBuilder::new(to, signal, value, self.client().clone())
-    }
-
-    /// Sends a signal by its name, without its Rust type.
-    pub fn signal_named(
+    ///
+    /// A [`Signal`](crate::Signal) is sent with a value of its type. A name, without a Rust type, is sent with
+    /// [`Arguments`](crate::message::Arguments): `abide.signal("order:42", "paid", arguments).await?`.
+    pub fn signal<S: SentSignal>(
         &self,
         to: impl Address,
-        name: &str,
-        arguments: Arguments,
+        signal: S,
+        value: S::Value<'_>,
     ) -> SignalBuilder<Client> {
-        SignalBuilder::named(to, name, Ok(arguments), self.client().clone())
+        SignalBuilder::new(to, signal, value, self.client().clone())
     }
 
     /// Sends any number of signals in one transaction. Each signal gets its own result.
     ///
     /// ```
-    /// # use abide::{Abide, Job, Signal, new_signal, new_start};
+    /// # use abide::client::{new_signal, new_start};
+    /// # use abide::{Abide, Job, Signal};
     /// const PAID: Signal<u32> = Signal::new("paid");
     /// # const SHIP: Job<u32> = Job::new("ship");
     /// # #[tokio::main(flavor = "current_thread")]
@@ -64,30 +59,27 @@ impl Abide {
 
     /// Sends a signal to the live instance that has the key of `spec`. If there is none, starts one with the signal in
     /// its inbox. Both happen in one commit. If the signal would be rejected, nothing starts.
-    pub fn signal_with_start<D: Definition, T>(
+    pub fn signal_with_start<D: Definition, S: SentSignal>(
         &self,
         spec: StartBuilder<D>,
-        signal: Signal<T>,
-        value: &T,
-    ) -> SignalBuilder<Client>
-    where
-        T: Message,
-    {
+        signal: S,
+        value: S::Value<'_>,
+    ) -> SignalBuilder<Client> {
         // A placeholder: the signal goes to the key of the start.
         let to = InstanceId::default();
         SignalBuilder::new(to, signal, value, self.client().clone()).with_start(spec.into())
     }
 
     /// Sends an update and waits for its answer: `let name = abide.update("order:42", RENAME, &new).await?`.
-    pub fn update<A, R>(
+    ///
+    /// An [`Update`](crate::Update) is sent with a value of its type. A name, without a Rust type, is sent with
+    /// [`Arguments`](crate::message::Arguments), and the answer is JSON.
+    pub fn update<S: SentUpdate>(
         &self,
         to: impl Address,
-        update: Update<A, R>,
-        value: &A,
-    ) -> UpdateBuilder<R>
-    where
-        A: Message,
-    {
+        update: S,
+        value: S::Value<'_>,
+    ) -> UpdateBuilder<S::Answer> {
         UpdateBuilder::new(to, update, value, self.client().clone())
     }
 
@@ -111,11 +103,11 @@ impl Abide {
                 ..CommandFilter::default()
             },
             // No instance has the key: list the signals that are held for it.
-            (None, crate::Target::Key(key)) => CommandFilter {
+            (None, crate::model::Target::Key(key)) => CommandFilter {
                 key: Some(key),
                 ..CommandFilter::default()
             },
-            (None, crate::Target::Id(id)) => CommandFilter {
+            (None, crate::model::Target::Id(id)) => CommandFilter {
                 instance: Some(id),
                 ..CommandFilter::default()
             },

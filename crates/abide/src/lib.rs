@@ -36,74 +36,44 @@
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! Most programs begin with `use abide::prelude::*;`. The root has the main names; the others are in the module of their
+//! subject: [`client`], [`engine`], [`machine`](mod@machine), [`workflow`], [`graph`], [`message`], [`contract`],
+//! [`history`], [`outbox`], [`store`], [`time`] and [`testing`]. The data types that they share are in [`model`].
 
 // The macros expand to paths that begin with `::abide`, also in this crate's own tests and examples.
 extern crate self as abide;
 
 mod by_name;
-mod client;
-mod engine;
+pub mod client;
+pub mod contract;
+pub mod engine;
 mod error;
-mod graph;
-mod history;
+pub mod graph;
+pub mod history;
 mod instances;
-mod machine;
+pub mod machine;
 mod measured;
-mod message;
+pub mod message;
+pub mod model;
 mod open;
 pub mod outbox;
+pub mod prelude;
+pub mod store;
 pub mod testing;
-mod time;
-#[doc(hidden)]
-pub mod unfit;
-mod workflow;
+pub mod time;
+mod unfit;
+pub mod workflow;
 
-pub use abide_core::model::Event as StoredEvent;
-pub use abide_core::model::{
-    Accepts, Arguments, BarrierNumber, Blocked, Cause, Child, Command, CommandId, CommandKind,
-    CommandStatus, Completed, Condition as EventCondition, Contract, Declared, Ending, Entry,
-    EventSequence, Exceeded, Fingerprint, Folded, GraphProblem, GraphSpec, HistoryEvent, Instance,
-    InstanceId, Json, Key, Kind, Limits, Name, NotJson, Offer, Opened, OperationKind,
-    OperationWait, Operator, OutboxId, Parameter, Path, Policy, Priority, Published, Refusal,
-    Rejection, RequestId, ResumeKind, ResumeSource, RetrySpec, Scope, Sequence, Signature, Start,
-    Started, Status, StepSpec, StepStatus, Timestamp, TriedAgain, TypeSpec, UniqueKey, WaitId,
-    WaitKind, Waiter, When, Worker, WorkerId,
-};
-pub use abide_core::rules::contract::{Problem, ValidationErrors};
-pub use abide_core::rules::liveness::{Code as ReasonCode, Liveness, Reason, Waiting};
-pub use abide_core::rules::retry::Retry;
-pub use abide_kernel::Ending as RunEnding;
-pub use abide_kernel::{
-    Backoff, CommandFilter, CommandPage, EventFilter, EventPage, Filter, Finding, OutboxDepth,
-    OutboxProblem, Page, QueueDepth, RefusedPage, RefusedRequest, Store, Tally, Target,
-    WaiterFilter, WaiterPage,
-};
 pub use abide_macros::{Message, Step, main};
-pub use client::{
-    Address, Cancelled, Cancelling, Client, Description, Diagnosis, Handle, NotDone, OpenWait,
-    OperateError, Publication, QueryError, Receipt, Rejected, Restarting, SendError, SignalBuilder,
-    StartBuilder, StartError, UpdateBuilder, UpdateError, UpdateHandle, WaitsFilter, Within,
-    event_of, new_signal, new_signal_named, new_start,
-};
-pub use engine::{Check, Engine, EngineBuilder, Retention, Stats, Unfit};
 pub use error::{BoxError, Error};
-pub use graph::{BadGraph, Graph, GraphBuilder, Reference, input, output};
-pub use machine::{
-    Agreement, Answer, Call, Context, Definition, Fault, FaultKind, Job, Machine, Messages, Move,
-    Outcome, Reply, SignalName, Sleep, Spawn, Step, WaitFor, continue_as_new, continue_as_version,
-    done, machine, next, next_in, reply, retry_in, stop,
-};
-pub use message::{
-    Event, Message, Query, Signal, Test, Update, eq, eq_typed, exists, gt, gte, lt, lte, ne, one_of,
-};
-pub use open::{Abide, OpenError, OpenOptions};
+pub use graph::Graph;
+pub use machine::{Context, Job, Machine, Outcome, Step, done, machine, next, stop};
+pub use message::{Event, Message, Signal, Update};
+pub use model::{InstanceId, Status};
+pub use open::Abide;
 pub use schemars;
-pub use time::{days, hours, millis, minutes, secs};
-pub use workflow::{
-    Attempt, AwaitedSignal, Branches, ChildRun, ChildrenRun, Condition, EventAwaited, Flow,
-    NotUndone, OneOf, OperationError, RunHistory, Saga, SignalWait, Sleeping, State, StepRun,
-    Timed, TimedCondition, Workflow, WorkflowCode,
-};
+pub use workflow::{Flow, Workflow};
 
 #[cfg(feature = "postgres")]
 pub use abide_postgres as postgres;
@@ -112,11 +82,17 @@ pub use abide_remote as remote;
 #[cfg(feature = "sqlite")]
 pub use abide_sqlite as sqlite;
 
-/// Crates that the expanded macros refer to, so that a program does not need them among its own dependencies.
+/// Crates that the expanded macros refer to, so that a program does not need them among its own dependencies, and what
+/// `abide-server` shares with this crate.
 #[doc(hidden)]
 pub mod __private {
     pub use serde;
     pub use tokio;
+
+    /// Explains why JSON does not match a type.
+    pub mod unfit {
+        pub use crate::unfit::{field, fit, in_words, quoted, shown, why};
+    }
 }
 
 /// The guides, whose examples are compiled and run with the tests.

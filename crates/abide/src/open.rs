@@ -294,7 +294,8 @@ impl Abide {
     /// key that is taken, or the reason why the start was refused.
     ///
     /// ```
-    /// # use abide::{Abide, Job, new_start};
+    /// # use abide::client::new_start;
+    /// # use abide::{Abide, Job};
     /// const MAIL: Job<u32> = Job::new("mail");
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -425,7 +426,7 @@ impl Engine {
     ///     .await?;
     /// let graph = Graph::builder("later").task("double").build()?;
     /// let run = abide.start(graph.clone(), json!(21)).await?;
-    /// engine.advance([abide::Definition::declared(&graph)?]).await?;
+    /// engine.advance([abide::machine::Definition::declared(&graph)?]).await?;
     /// assert_eq!(run.result().await?, json!({"double": 42}));
     /// # engine.shutdown().await;
     /// # Ok(())

@@ -1,4 +1,6 @@
-//! Short functions that return a `Duration`: `hours(1)`, `days(3)`.
+//! Time: [`Timestamp`], a stored point in time, and short functions that return a `Duration`: `hours(1)`, `days(3)`.
+
+pub use abide_core::model::Timestamp;
 
 use std::time::Duration;
 
@@ -25,7 +27,7 @@ pub const fn hours(n: u64) -> Duration {
 /// A duration of `n` days of 24 hours each.
 ///
 /// ```
-/// assert_eq!(abide::days(3), abide::hours(72));
+/// assert_eq!(abide::time::days(3), abide::time::hours(72));
 /// ```
 pub const fn days(n: u64) -> Duration {
     Duration::from_secs(n.saturating_mul(86_400))

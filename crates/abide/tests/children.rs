@@ -12,9 +12,15 @@
 #[macro_use]
 mod common;
 
+use abide::client::new_start;
+use abide::engine::EngineBuilder;
+use abide::history::HistoryEvent;
+use abide::model::{Cause, WaitKind};
+use abide::store::Filter;
 use abide::testing::Kit;
-use abide::{Cause, Context, EngineBuilder, Filter, HistoryEvent, Job, Status, WaitKind};
-use abide::{done, hours, millis, minutes, new_start, next, stop};
+use abide::time::{hours, millis, minutes};
+use abide::{Context, Job, Status};
+use abide::{done, next, stop};
 use serde_json::{Value, json};
 
 use common::{At, Gate, Lab, Script, eventually};
@@ -126,7 +132,9 @@ on_every_store! {
 }
 
 /// Children of several machines in one list have one type.
-fn start<D: abide::Definition>(spec: abide::StartBuilder<D>) -> Result<abide::Start, abide::Error> {
+fn start<D: abide::machine::Definition>(
+    spec: abide::client::StartBuilder<D>,
+) -> Result<abide::model::Start, abide::Error> {
     spec.into()
 }
 
@@ -206,7 +214,7 @@ on_every_store! {
             "step_completed", "done"];
         assert_eq!(lab.kinds(parent.id()).await, kinds);
         gate.open();
-        lab.ended(lab.get(abide::Key::new("late").unwrap()).await.unwrap().unwrap().id).await;
+        lab.ended(lab.get(abide::model::Key::new("late").unwrap()).await.unwrap().unwrap().id).await;
         // A barrier that opens in time forgets its deadline.
         let parent = lab.start(Script::any(), json!(3_600_000)).await.unwrap();
         assert_eq!(lab.came_to(&parent).await, json!([false, false, [], 0]));
@@ -402,7 +410,7 @@ on_every_store! {
         let parent = lab.start(Script::any(), json!(null)).await.unwrap();
         assert_eq!(lab.failed_of(&parent).await, "that is all");
         gate.open();
-        let orphan = lab.handle::<u32>(abide::Key::new("orphan").unwrap()).await.unwrap().unwrap();
+        let orphan = lab.handle::<u32>(abide::model::Key::new("orphan").unwrap()).await.unwrap().unwrap();
         assert_eq!(lab.came_to(&orphan).await, 5);
         engine.shutdown().await;
     }
@@ -495,7 +503,7 @@ on_every_store! {
             (At::One, _) => ctx.spawn([1, 2].map(|n| new_start(DOUBLE, n))).then(At::Two),
             (At::Two, 0) => {
                 *ctx.state_mut() = seen(ctx);
-                abide::retry_in(millis(1))
+                abide::machine::retry_in(millis(1))
             }
             (At::Two, _) => {
                 assert_eq!(*ctx.state(), seen(ctx));

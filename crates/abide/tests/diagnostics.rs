@@ -70,18 +70,17 @@ fn the_error_for_a_type_that_is_not_a_message_names_the_derive() {
         "`Paid` cannot be sent: it is not a message",
         "add `#[derive(abide::Message)]` to the type",
     ];
-    let paid =
-        "use abide::*; pub struct Paid; pub const PAID: Signal<Paid> = Signal::new(\"paid\");";
+    let paid = "use abide::prelude::*; pub struct Paid; pub const PAID: Signal<Paid> = Signal::new(\"paid\");";
     assert_errors(
         &format!("{paid} pub fn f(abide: &Abide) {{ let _ = abide.signal(\"k\", PAID, &Paid); }}"),
         &texts,
     );
     assert_errors(
-        &format!("{paid} pub fn f() {{ let _ = Messages::new().signal(PAID); }}"),
+        &format!("{paid} pub fn f() {{ let _ = abide::machine::Messages::new().signal(PAID); }}"),
         &texts,
     );
     assert_errors(
-        "use abide::*; pub struct Paid; pub const ASK: Update<Paid, ()> = Update::new(\"a\");\
+        "use abide::prelude::*; pub struct Paid; pub const ASK: Update<Paid, ()> = Update::new(\"a\");\
          pub fn f(abide: &Abide) { let _ = abide.update(\"k\", ASK, &Paid); }",
         &texts,
     );
@@ -89,7 +88,7 @@ fn the_error_for_a_type_that_is_not_a_message_names_the_derive() {
 
 #[test]
 fn the_error_for_a_type_that_is_not_a_machine_shows_how_to_make_it_one() {
-    let start = "use abide::*; pub struct Checkout; pub fn f(abide: &Abide)";
+    let start = "use abide::prelude::*; pub struct Checkout; pub fn f(abide: &Abide)";
     let texts = ["#[abide::machine(steps = At)]"];
     assert_errors(
         &format!("{start} {{ let _ = abide.engine().machine(Checkout); }}"),
@@ -107,7 +106,7 @@ fn the_error_for_a_type_that_is_not_a_machine_shows_how_to_make_it_one() {
 #[test]
 fn the_error_for_steps_that_are_not_derived_names_the_derive() {
     assert_errors(
-        "use abide::*; pub enum At { Start } pub struct M; impl Machine for M { const NAME: &'static str = \"m\"; type Step = At; \
+        "use abide::prelude::*; pub enum At { Start } pub struct M; impl Machine for M { const NAME: &'static str = \"m\"; type Step = At; \
          type State = (); type Output = (); async fn step(&self, _: At, _: &mut Context<Self>) -> Outcome<Self> { done(()) } }",
         &[
             "`At` is not an enum of steps",

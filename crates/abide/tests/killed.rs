@@ -25,8 +25,11 @@ mod common;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use abide::{Context, HistoryEvent, InstanceId, Machine, Outcome, Status, Step};
-use abide::{done, millis, new_start, next};
+use abide::client::new_start;
+use abide::history::HistoryEvent;
+use abide::time::millis;
+use abide::{Context, InstanceId, Machine, Outcome, Status, Step};
+use abide::{done, next};
 use common::processes::{self, Test, Worker};
 use common::{Lab, eventually};
 

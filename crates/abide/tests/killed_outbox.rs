@@ -56,7 +56,7 @@ fn main() -> ExitCode {
 mod taking {
     use std::time::Duration;
 
-    use abide::Filter;
+    use abide::store::Filter;
     use serde_json::{Value, json};
 
     use crate::caller::Caller;
@@ -205,7 +205,7 @@ mod taking {
         }
         records.sort_by_key(|record| record.sequence);
         let payload =
-            |record: &abide::Command| record.arguments.to::<Vec<Value>>().unwrap().remove(0);
+            |record: &abide::model::Command| record.arguments.to::<Vec<Value>>().unwrap().remove(0);
         records.iter().map(payload).collect()
     }
 
@@ -222,7 +222,7 @@ mod taking {
             }
         }
         found.sort_by_key(|instance| instance.id);
-        let state = |instance: &abide::Instance| instance.state.to::<Value>().unwrap();
+        let state = |instance: &abide::model::Instance| instance.state.to::<Value>().unwrap();
         found.iter().map(state).collect()
     }
 }

@@ -13,11 +13,11 @@ mod common;
 
 use std::panic::AssertUnwindSafe;
 
+use abide::client::{Handle, new_start};
+use abide::machine::{Retry, next_in};
 use abide::testing::Kit;
-use abide::{
-    BoxError, Flow, Handle, Job, Retry, Status, Workflow, days, done, hours, minutes, new_start,
-    next, next_in, secs, stop,
-};
+use abide::time::{days, hours, minutes, secs};
+use abide::{BoxError, Flow, Job, Status, Workflow, done, next, stop};
 use common::{At, Gate, Log, Script};
 use futures_util::FutureExt;
 use serde_json::{Value, json};

@@ -4,11 +4,11 @@
 
 use std::sync::Arc;
 
+use abide::client::{new_signal, new_start};
+use abide::machine::{Answer, Call, Messages};
 use abide::postgres::{Listen, Options, Postgres};
-use abide::{
-    Abide, Answer, Call, Context, Machine, Messages, Outcome, Signal, Step, Update, done, hours,
-    millis, new_signal, new_start, next,
-};
+use abide::time::{hours, millis};
+use abide::{Abide, Context, Machine, Outcome, Signal, Step, Update, done, next};
 use abide_pgtest::{Bouncer, server};
 
 #[derive(Step)]

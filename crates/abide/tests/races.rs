@@ -15,8 +15,13 @@ mod common;
 use std::collections::HashMap;
 use std::time::Duration;
 
-use abide::{CommandStatus, Context, HistoryEvent, InstanceId, Machine, Outcome, Signal, Step};
-use abide::{WaitId, done, millis, new_start, next};
+use abide::client::new_start;
+use abide::history::HistoryEvent;
+use abide::model::CommandStatus;
+use abide::model::WaitId;
+use abide::time::millis;
+use abide::{Context, InstanceId, Machine, Outcome, Signal, Step};
+use abide::{done, next};
 use common::Lab;
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
@@ -100,7 +105,7 @@ on_every_store! {
             let delay = TIMEOUT.mul_f64(spread as f64 / 8.0);
             senders.spawn(async move {
                 tokio::time::sleep(delay).await;
-                lab.signal_named(id, &name(round), abide::Arguments::default()).await.unwrap();
+                lab.signal(id, &name(round), abide::message::Arguments::default()).await.unwrap();
             });
         }
         while let Some(sent) = senders.join_next().await {

@@ -28,8 +28,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
-use abide::{CommandFilter, CommandStatus, Context, HistoryEvent, InstanceId, Machine, Outcome};
-use abide::{Signal, Status, Step, done, millis, new_start, next};
+use abide::client::new_start;
+use abide::history::HistoryEvent;
+use abide::model::CommandStatus;
+use abide::store::CommandFilter;
+use abide::time::millis;
+use abide::{Context, InstanceId, Machine, Outcome};
+use abide::{Signal, Status, Step, done, next};
 use common::Lab;
 use common::processes::{self, Test, Worker};
 
@@ -209,13 +214,13 @@ async fn send(lab: Lab, sender: usize) -> usize {
 async fn keep_pace(lab: &Lab, instance: usize, wait: usize) {
     let key = format!("listener:{instance}");
     // Two steps for each wait.
-    let far_enough = |row: &abide::Instance| row.step_seq as usize / 2 + AHEAD >= wait;
+    let far_enough = |row: &abide::model::Instance| row.step_seq as usize / 2 + AHEAD >= wait;
     while !far_enough(&lab.get(&key).await.unwrap().unwrap()) {
         tokio::time::sleep(millis(10)).await;
     }
 }
 
-fn signal_of(instance: usize, wait: usize) -> abide::SignalBuilder {
+fn signal_of(instance: usize, wait: usize) -> abide::client::SignalBuilder {
     // A signal's name lives as long as the program; there are a hundred of them.
     static SIGNALS: LazyLock<Vec<Signal<u64>>> = LazyLock::new(|| {
         (0..WAITS)
@@ -223,7 +228,7 @@ fn signal_of(instance: usize, wait: usize) -> abide::SignalBuilder {
             .collect()
     });
     let to = format!("listener:{instance}");
-    abide::new_signal(to, SIGNALS[wait], &value(instance, wait))
+    abide::client::new_signal(to, SIGNALS[wait], &value(instance, wait))
 }
 
 /// Waits until an instance has ended, for as long as anything happens at all.

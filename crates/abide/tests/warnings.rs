@@ -5,7 +5,10 @@
 use std::fmt::{Debug, Write};
 use std::sync::{Arc, Mutex};
 
-use abide::{Abide, BoxError, Engine, Job, Limits, Timestamp, days, millis, secs};
+use abide::engine::Engine;
+use abide::model::Limits;
+use abide::time::{Timestamp, days, millis, secs};
+use abide::{Abide, BoxError, Job};
 use abide_kernel::ManualClock;
 use abide_kernel::memory::Memory;
 use tracing::field::{Field, Visit};

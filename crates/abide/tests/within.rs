@@ -16,14 +16,18 @@
 )]
 mod common;
 
-use abide::{Filter, Key, SendError, Signal, StartError, Status, done, hours};
+use abide::client::{SendError, StartError};
+use abide::model::Key;
+use abide::store::Filter;
+use abide::time::hours;
+use abide::{Signal, Status, done};
 use common::{At, Lab, Script};
 use serde_json::json;
 
 const PAID: Signal<u32> = Signal::new("paid");
 
 /// Waits for a payment, and ends with it; without a poll, so that only notifications wake it.
-async fn paying(lab: &Lab) -> abide::Engine {
+async fn paying(lab: &Lab) -> abide::engine::Engine {
     let code = Script::new(|at, ctx| match at {
         At::One => ctx.wait_for(PAID).then(At::Two),
         _ => done(json!(ctx.awaited(PAID)?)),
@@ -33,7 +37,7 @@ async fn paying(lab: &Lab) -> abide::Engine {
 }
 
 /// One that waits for a payment.
-async fn unpaid(lab: &Lab, key: &str) -> abide::Handle<serde_json::Value> {
+async fn unpaid(lab: &Lab, key: &str) -> abide::client::Handle<serde_json::Value> {
     let order = lab.start(Script::any(), json!(null)).key(key);
     let order = order.await.unwrap();
     lab.until_status(order.id(), Status::AwaitingSignal).await;
@@ -50,7 +54,7 @@ async fn is_unpaid(lab: &Lab, key: &str) {
 }
 
 /// Ends with its state; without a poll, so that it runs only work that it was notified of.
-async fn engine(lab: &Lab) -> abide::Engine {
+async fn engine(lab: &Lab) -> abide::engine::Engine {
     let engine = lab.engine().poll(hours(1));
     let engine = engine.machine(Script::new(|_, ctx| done(ctx.state().clone())));
     engine.start().await.unwrap()
@@ -61,14 +65,14 @@ async fn count(lab: &Lab) -> usize {
     page.items.len()
 }
 
-async fn find(lab: &Lab, key: &str) -> Option<abide::Instance> {
+async fn find(lab: &Lab, key: &str) -> Option<abide::model::Instance> {
     lab.get(Key::new(key).unwrap()).await.unwrap()
 }
 
 #[cfg(feature = "sqlite")]
 mod sqlite {
     use abide::sqlite::rusqlite::{Connection, Transaction, TransactionBehavior};
-    use abide::{millis, secs};
+    use abide::time::{millis, secs};
 
     use super::*;
 
@@ -120,7 +124,7 @@ mod sqlite {
         assert_eq!(count(&lab).await, 0);
         assert!(matches!(
             lab.result(&order).await,
-            Err(abide::NotDone::Gone { .. })
+            Err(abide::client::NotDone::Gone { .. })
         ));
         // A savepoint too, within a transaction that commits.
         let mut transaction = begin(&mut mine);
@@ -208,8 +212,8 @@ mod sqlite {
 
 #[cfg(feature = "postgres")]
 mod postgres {
-    use abide::millis;
     use abide::postgres::tokio_postgres::{Client, NoTls};
+    use abide::time::millis;
 
     use super::*;
 
@@ -259,7 +263,7 @@ mod postgres {
         assert_eq!(count(&lab).await, 0);
         assert!(matches!(
             lab.result(&order).await,
-            Err(abide::NotDone::Gone { .. })
+            Err(abide::client::NotDone::Gone { .. })
         ));
         // A savepoint too, within a transaction that commits.
         let mut transaction = mine.transaction().await.unwrap();

@@ -16,7 +16,9 @@
 )]
 mod common;
 
-use abide::{Abide, Context, Limits, Outcome, Signal, Status, done, new_start, next};
+use abide::client::new_start;
+use abide::model::Limits;
+use abide::{Abide, Context, Outcome, Signal, Status, done, next};
 use common::{At, Gate, Lab, Script, eventually};
 use serde_json::json;
 
@@ -344,7 +346,7 @@ mod sqlite {
 
     fn connection(lab: &Lab) -> Connection {
         let mine = Connection::open(lab.url().trim_start_matches("sqlite:")).unwrap();
-        mine.busy_timeout(abide::secs(10)).unwrap();
+        mine.busy_timeout(abide::time::secs(10)).unwrap();
         mine
     }
 

@@ -19,7 +19,11 @@ mod common;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use abide::*;
+use abide::client::new_start;
+use abide::machine::Messages;
+use abide::model::Limits;
+use abide::prelude::*;
+use abide::workflow::{Attempt, OneOf};
 use abide_kernel::{Op, OwnTransaction};
 use common::{Gate, Lab, Log, eventually};
 use futures_util::future::BoxFuture;
@@ -631,7 +635,7 @@ mod sqlite {
 
     fn connection(lab: &Lab) -> Connection {
         let mine = Connection::open(lab.url().trim_start_matches("sqlite:")).unwrap();
-        mine.busy_timeout(abide::secs(10)).unwrap();
+        mine.busy_timeout(abide::time::secs(10)).unwrap();
         mine
     }
 

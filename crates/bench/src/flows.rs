@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use abide::{BoxError, Flow, Workflow, WorkflowCode};
+use abide::workflow::WorkflowCode;
+use abide::{BoxError, Flow, Workflow};
 
 use crate::machines::{GO, Order, Ten};
 

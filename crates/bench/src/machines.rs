@@ -2,7 +2,9 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use abide::{Context, Event, Machine, Outcome, Signal, Step, Timestamp, days, done, eq, next};
+use abide::message::eq;
+use abide::time::{Timestamp, days};
+use abide::{Context, Event, Machine, Outcome, Signal, Step, done, next};
 use serde::{Deserialize, Serialize};
 
 /// A small state, as an application would keep one.

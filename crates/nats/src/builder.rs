@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use abide::{Abide, Name};
+use abide::Abide;
+use abide::model::Name;
 use async_nats::ConnectOptions;
 use async_nats::jetstream::consumer::{AckPolicy, PullConsumer, pull};
 use async_nats::jetstream::context::{GetStreamByNameErrorKind, GetStreamErrorKind};

@@ -2,7 +2,8 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use abide::{Json, Name, Publication, event_of};
+use abide::client::{Publication, event_of};
+use abide::model::{Json, Name};
 use async_nats::header::NATS_MESSAGE_ID;
 use async_nats::jetstream;
 use sha2::{Digest, Sha256};

@@ -1,6 +1,8 @@
 //! Publishes held messages, and decides how to acknowledge each.
 
-use abide::{Abide, Backoff, Error, Published, Refusal};
+use abide::model::{Published, Refusal};
+use abide::store::Backoff;
+use abide::{Abide, Error};
 use futures_util::future::BoxFuture;
 use tokio_util::sync::CancellationToken;
 

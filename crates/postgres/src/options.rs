@@ -47,6 +47,7 @@ pub struct Options {
 /// is most of the work of a small batch. Do not prepare behind a pooler that assigns connections per transaction, such
 /// as pgbouncer in transaction mode.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Prepare {
     /// Prepares if the connection is direct: the server reports the address and port that were connected to as its own.
     #[default]
@@ -59,6 +60,7 @@ pub enum Prepare {
 
 /// Source of notifications about commits of other processes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Listen {
     /// The database itself, over a separate connection.
     #[default]

@@ -14,7 +14,9 @@ use std::future::IntoFuture;
 use std::sync::Arc;
 use std::time::Duration;
 
-use abide::{Abide, BoxError, Flow, Job, Messages, Signal, Workflow, new_start};
+use abide::client::new_start;
+use abide::machine::Messages;
+use abide::{Abide, BoxError, Flow, Job, Signal, Workflow};
 use abide_kernel::Store;
 use abide_sqlite::{Options, Sqlite};
 use common::{Server, routes};

@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use abide::{Abide, Error, Name, Retention};
+use abide::engine::Retention;
+use abide::model::Name;
+use abide::{Abide, Error};
 use abide_kernel::Effects;
 use abide_kernel::rules::graph::graph_of;
 use tokio::sync::Notify;
@@ -92,7 +94,7 @@ impl Engine {
 /// Updates the engine with the current graphs, and with the queues that they may run in.
 struct Keeper {
     abide: Abide,
-    engine: abide::Engine,
+    engine: abide::engine::Engine,
     queues: BTreeSet<Name>,
     /// `true` if there are any graphs.
     graphs: bool,

@@ -135,7 +135,7 @@ mod reading {
 
 #[cfg(feature = "nats")]
 mod reading {
-    use abide::Backoff;
+    use abide::store::Backoff;
     use abide_nats::async_nats::ConnectOptions;
     use abide_nats::{Error, Source, SourceBuilder};
 

@@ -12,7 +12,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use abide::{Abide, OpenError};
+use abide::Abide;
+use abide::store::OpenError;
 use abide_kernel::Backoff;
 use abide_kernel::memory::Memory;
 use tokio::net::TcpListener;

@@ -60,6 +60,7 @@ impl fmt::Debug for Options {
 
 /// Durability after a loss of power, and its cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum Synchronous {
     /// Every commit is on the disk before it is acknowledged. Commits that wait at the same time share one sync.
     #[default]

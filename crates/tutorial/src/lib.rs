@@ -1,7 +1,6 @@
 //! An order: its item is reserved, it waits for its payment, and it is shipped.
 
-use abide::{BoxError, Context, Message, Outcome, Retry, Signal};
-use abide::{days, done, machine, next, secs};
+use abide::prelude::*;
 
 /// The state of an order.
 #[derive(Message)]

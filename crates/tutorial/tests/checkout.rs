@@ -1,7 +1,7 @@
 //! Orders, in a time that the tests move.
 
+use abide::prelude::*;
 use abide::testing::Kit;
-use abide::{BoxError, days, minutes};
 use orders::{At, Checkout, Order, PAID, Payment};
 
 fn order(item: &str) -> Order {

@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
-use abide::{Abide, BoxError, Status, millis};
+use abide::prelude::*;
 use orders::{Checkout, Order, PAID, Payment};
 
 /// A service that runs, and the rest of its output.

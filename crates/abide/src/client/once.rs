@@ -123,7 +123,8 @@ impl Abide {
     /// id whose request is being carried out elsewhere for longer than the patience that the store was opened with.
     ///
     /// ```
-    /// # use abide::{Abide, Fingerprint, Job, Name, RequestId};
+    /// # use abide::model::{Fingerprint, Name, RequestId};
+    /// # use abide::{Abide, Job};
     /// # const MAIL: Job<u32> = Job::new("mail");
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {

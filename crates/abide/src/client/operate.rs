@@ -171,6 +171,7 @@ impl IntoFuture for Cancelling {
 
 /// The result of a cancellation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Cancelled {
     /// The instance.
     pub id: InstanceId,
@@ -238,6 +239,7 @@ pub(crate) async fn repair(client: &Client, target: impl Address) -> Result<bool
 
 /// The result of [`Abide::doctor`](crate::Abide::doctor).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct Diagnosis {
     /// The number of instances that were examined.
     pub examined: usize,

@@ -40,7 +40,7 @@ impl Engine {
     /// ended answers too.
     ///
     /// ```
-    /// use abide::{Abide, BoxError, Flow, Query, Signal, Workflow};
+    /// use abide::prelude::*;
     ///
     /// const IMPORT: Flow<(), u32> = Flow::new("import");
     /// const PROGRESS: Query<(), u32> = Query::new("progress");

@@ -4,8 +4,8 @@ use std::future::IntoFuture;
 use std::time::Duration;
 
 use abide_core::model::{
-    Arguments, Command, CommandId, Delivered, Exceeded, InstanceId, Name, NewCommand, Offer,
-    Refusal, Rejection, Sequence, Start, Verdict,
+    Command, CommandId, Delivered, Exceeded, InstanceId, Name, NewCommand, Offer, Refusal,
+    Rejection, Sequence, Start, Verdict,
 };
 use abide_core::rules::contract::ValidationErrors;
 use abide_kernel::{Answer, Op, Target};
@@ -13,7 +13,7 @@ use futures_util::future::BoxFuture;
 
 use super::{Address, Client, Within, first};
 use crate::Error;
-use crate::message::{Message, Signal};
+use crate::message::SentSignal;
 
 /// A builder of a signal. [`Abide::signal`](crate::Abide::signal) returns one to configure and then await; [`new_signal`]
 /// makes one for a batch.
@@ -26,45 +26,38 @@ pub struct SignalBuilder<C = ()> {
 /// Describes a signal to send, as one of [many](crate::Abide::signal_all).
 ///
 /// ```
-/// # use abide::{Signal, new_signal};
+/// # use abide::Signal;
+/// # use abide::client::new_signal;
 /// const PAID: Signal<u32> = Signal::new("paid");
 /// let signals = (0..1_000).map(|n| new_signal(format!("order:{n}"), PAID, &100).dedup(format!("payment-{n}")));
 /// # let _ = signals;
 /// ```
-pub fn new_signal<T>(to: impl Address, signal: Signal<T>, value: &T) -> SignalBuilder
-where
-    T: Message,
-{
+///
+/// [`Abide::signal`](crate::Abide::signal) says which values it takes.
+pub fn new_signal<S: SentSignal>(
+    to: impl Address,
+    signal: S,
+    value: S::Value<'_>,
+) -> SignalBuilder {
     SignalBuilder::new(to, signal, value, ())
 }
 
-/// Describes a signal to send by its name, as one of [many](crate::Abide::signal_all).
-pub fn new_signal_named(to: impl Address, name: &str, arguments: Arguments) -> SignalBuilder {
-    SignalBuilder::named(to, name, Ok(arguments), ())
-}
-
 impl<C> SignalBuilder<C> {
-    pub(crate) fn new<T>(to: impl Address, signal: Signal<T>, value: &T, client: C) -> Self
-    where
-        T: Message,
-    {
-        let arguments = signal.arguments(value).map_err(|error| Error::Mismatch {
-            what: "the value of the signal",
-            problem: error.to_string(),
-        });
-        Self::named(to, signal.name(), arguments, client)
-    }
-
-    pub(crate) fn named(
+    pub(crate) fn new<S: SentSignal>(
         to: impl Address,
-        name: &str,
-        arguments: Result<Arguments, Error>,
+        signal: S,
+        value: S::Value<'_>,
         client: C,
     ) -> Self {
         let delivery = || -> Result<NewCommand, Error> {
+            let arguments = signal.encode(value);
+            let arguments = arguments.map_err(|error| Error::Mismatch {
+                what: "the value of the signal",
+                problem: error.to_string(),
+            })?;
             Ok(NewCommand {
-                arguments: arguments?,
-                ..NewCommand::signal(to.target()?, Name::new(name)?)
+                arguments,
+                ..NewCommand::signal(to.target()?, signal.signal_name()?)
             })
         };
         Self {

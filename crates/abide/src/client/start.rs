@@ -32,7 +32,8 @@ pub struct StartBuilder<D: Definition, C = ()> {
 /// [batch](crate::Abide::start_all).
 ///
 /// ```
-/// # use abide::{Job, new_start};
+/// # use abide::Job;
+/// # use abide::client::new_start;
 /// const MAIL: Job<String> = Job::new("mail");
 /// let child = new_start(MAIL, "hello".to_owned()).key("mail:1").priority(-5);
 /// # let _ = child;
@@ -161,7 +162,8 @@ impl<D: Definition, C> StartBuilder<D, C> {
     /// belongs to the same instance and has the same [token](crate::Context::token).
     ///
     /// ```
-    /// # use abide::{Job, secs, new_start};
+    /// # use abide::client::new_start;
+    /// # use abide::prelude::*;
     /// const MAIL: Job<String> = Job::new("mail");
     /// let mail = new_start(MAIL, "hello".to_owned()).retry(5, secs(1)).time_limit(secs(30));
     /// # let _ = mail;
@@ -241,8 +243,8 @@ impl<D: Definition> StartBuilder<D, Client> {
     /// `abide.start(…).within(&transaction)?`. If this returns an error other than a duplicate, roll back.
     ///
     /// ```
-    /// # use abide::{Abide, Job};
     /// # use abide::sqlite::rusqlite::{Connection, TransactionBehavior};
+    /// # use abide::{Abide, Job};
     /// const SHIP: Job<u32> = Job::new("ship");
     ///
     /// # #[tokio::main(flavor = "current_thread")]

@@ -4,14 +4,14 @@ use std::future::IntoFuture;
 use std::marker::PhantomData;
 use std::time::Duration;
 
-use abide_core::model::{Arguments, Command, CommandId, CommandStatus, Name, NewCommand, Refusal};
+use abide_core::model::{Command, CommandId, CommandStatus, Name, NewCommand, Refusal};
 use futures_util::future::BoxFuture;
 use serde::de::DeserializeOwned;
 
 use super::signal::receipt;
 use super::{Address, Client, Receipt, SendError, first};
 use crate::Error;
-use crate::message::{Message, Update};
+use crate::message::SentUpdate;
 
 /// Default time to wait for an answer.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -27,27 +27,21 @@ pub struct UpdateBuilder<R> {
 }
 
 impl<R> UpdateBuilder<R> {
-    pub(crate) fn new<A>(to: impl Address, update: Update<A, R>, value: &A, client: Client) -> Self
-    where
-        A: Message,
-    {
-        let arguments = update.arguments(value).map_err(|error| Error::Mismatch {
-            what: "the value of the update",
-            problem: error.to_string(),
-        });
-        Self::named(to, update.name(), arguments, client)
-    }
-
-    pub(crate) fn named(
+    pub(crate) fn new<S: SentUpdate<Answer = R>>(
         to: impl Address,
-        name: &str,
-        arguments: Result<Arguments, Error>,
+        update: S,
+        value: S::Value<'_>,
         client: Client,
     ) -> Self {
         let delivery = || -> Result<NewCommand, Error> {
+            let arguments = update.encode(value);
+            let arguments = arguments.map_err(|error| Error::Mismatch {
+                what: "the value of the update",
+                problem: error.to_string(),
+            })?;
             Ok(NewCommand {
-                arguments: arguments?,
-                ..NewCommand::update(to.target()?, Name::new(name)?)
+                arguments,
+                ..NewCommand::update(to.target()?, update.update_name()?)
             })
         };
         Self {

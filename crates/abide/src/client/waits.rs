@@ -35,6 +35,7 @@ impl WaitsFilter {
 
 /// One thing that an instance waits for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct OpenWait {
     /// The instance that waits.
     pub instance: InstanceId,

@@ -15,7 +15,7 @@ const NEWEST: usize = 100;
 /// The number of instances per page when searching for them.
 const PAGE: usize = 500;
 
-/// The result of [`EngineBuilder::check`](crate::EngineBuilder::check).
+/// The result of [`EngineBuilder::check`](crate::engine::EngineBuilder::check).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Check {

@@ -1,9 +1,10 @@
-//! The runtime: claims runnable instances, runs their steps and commits the outcomes; keeps timers, leases and
-//! retention.
-//!
-//! It knows only a [`Runner`], not the kind of code behind it. One task, the dispatcher, owns the instances that this
-//! worker holds. Other tasks keep the timers and the retention, and a thread renews the lease. They do not talk to the
-//! dispatcher: their changes to the store wake it, as any commit does.
+//! The engine: claims runnable instances, runs their steps and commits the outcomes; keeps timers, leases and retention.
+//! [`Abide::engine`](crate::Abide::engine) returns an [`EngineBuilder`], which takes the code and the settings of one
+//! worker, and starts the [`Engine`].
+
+// The engine knows only a `Runner`, not the kind of code behind it. One task, the dispatcher, owns the instances that this
+// worker holds. Other tasks keep the timers and the retention, and a thread renews the lease. They do not talk to the
+// dispatcher: their changes to the store wake it, as any commit does.
 
 mod batch;
 mod build;

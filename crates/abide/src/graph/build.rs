@@ -205,11 +205,11 @@ impl GraphBuilder {
     /// delays between them. When this time has passed, the task is cancelled and the step fails.
     ///
     /// ```
-    /// use abide::{Graph, minutes, secs};
+    /// use abide::prelude::*;
     ///
     /// let graph = Graph::builder("mail").task("send").timeout(secs(10)).retry(3, secs(1)).schedule_timeout(minutes(5));
     /// assert!(graph.build()?.to_json().contains(r#""schedule_timeout_ms":300000"#));
-    /// # Ok::<(), abide::BadGraph>(())
+    /// # Ok::<(), abide::graph::BadGraph>(())
     /// ```
     pub fn schedule_timeout(self, time: Duration) -> Self {
         self.last("schedule_timeout", |step| {

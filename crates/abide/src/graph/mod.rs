@@ -1,4 +1,6 @@
-//! Graphs: tasks and waits as data, advanced by the engine.
+//! Graphs: tasks and waits as data, advanced by the engine. A [`Graph`] is built in code or read from JSON, and validated
+//! before it runs. [`GraphSpec`] is its data; [`input`] and [`output`] refer to the input of the run and to the results of
+//! its tasks.
 
 mod attempts;
 mod build;
@@ -10,12 +12,12 @@ mod task;
 use std::sync::Arc;
 
 use abide_core::model::{
-    Contracted, Declared, GraphProblem, GraphSpec, Json, Kind, Name, NotJson, Refusal, Start,
-    SubGraph,
+    Contracted, Declared, Json, Kind, Name, NotJson, Refusal, Start, SubGraph,
 };
 use abide_core::rules::graph::{check, machine_of};
 use serde_json::Value;
 
+pub use abide_core::model::{GraphProblem, GraphSpec, RetrySpec, StepSpec, StepStatus};
 pub use build::{GraphBuilder, Reference, input, output};
 pub(crate) use run::GraphProgram;
 
@@ -25,7 +27,9 @@ use crate::machine::Definition;
 /// A graph of tasks and waits, validated and ready to run: built with [`Graph::builder`], or read from JSON.
 ///
 /// ```
-/// use abide::{Abide, Event, Graph, eq, hours, output, secs};
+/// use abide::graph::output;
+/// use abide::message::eq;
+/// use abide::prelude::*;
 /// use serde_json::{Value, json};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
@@ -63,6 +67,7 @@ pub struct Graph {
 /// All problems with a graph.
 #[derive(Clone, PartialEq, Eq, thiserror::Error, serde::Serialize)]
 #[error("the graph cannot be built: {}", .problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
+#[non_exhaustive]
 pub struct BadGraph {
     /// Each problem, with the step that it concerns.
     pub problems: Vec<GraphProblem>,
@@ -101,7 +106,7 @@ impl Graph {
     /// assert!(graph.to_mermaid().contains("s0 --> s1"));
     /// let wrong = Graph::from_json(r#"{"name": "x", "steps": [{"name": "a", "tsak": "fetch"}]}"#, &[]);
     /// assert!(wrong.unwrap_err().to_string().contains("unknown field `tsak`"));
-    /// # Ok::<(), abide::BadGraph>(())
+    /// # Ok::<(), abide::graph::BadGraph>(())
     /// ```
     pub fn from_json(json: &str, known: &[Self]) -> Result<Self, BadGraph> {
         let (spec, unread) = Self::read(json);

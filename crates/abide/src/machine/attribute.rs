@@ -4,7 +4,7 @@
 /// with the first one.
 ///
 /// ```
-/// use abide::{Abide, Context, Outcome, Signal, days, done, machine, stop};
+/// use abide::prelude::*;
 ///
 /// const PAID: Signal<u32> = Signal::new("paid");
 ///
@@ -80,7 +80,8 @@
 /// the trait, with its signatures. Put all other functions of the type into another `impl` block.
 ///
 /// ```
-/// use abide::{Context, Fault, Outcome, Retry, done, machine, next, secs};
+/// use abide::machine::Fault;
+/// use abide::prelude::*;
 ///
 /// struct Payment {
 ///     limit: u32,

@@ -156,7 +156,8 @@ impl<M: Machine> Context<M> {
     }
 
     /// Applies a retry policy to an error: retries the step after a delay or, if no attempts are left, stops with the
-    /// error. An instance that was [started with a retry policy](crate::StartBuilder::retry) follows its own policy instead.
+    /// error. An instance that was [started with a retry policy](crate::client::StartBuilder::retry) follows its own
+    /// policy instead.
     pub fn retry_or_stop(&self, policy: &Retry, fault: &Fault) -> Outcome<M> {
         if self.task.has_own_retry() {
             return Ok(Move::of(Kind::Fail(fault.to_string())));

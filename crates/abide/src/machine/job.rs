@@ -26,7 +26,7 @@ use crate::workflow::RunHistory;
 /// A job: a name, the type of its input and the type of its result. The code is given to the engine.
 ///
 /// ```
-/// use abide::{Abide, Job, Retry, secs};
+/// use abide::prelude::*;
 ///
 /// const RESIZE: Job<String, usize> = Job::new("resize").retry(Retry::exponential(secs(1)).attempts(5));
 ///

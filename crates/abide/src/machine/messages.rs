@@ -11,7 +11,8 @@ use crate::{BoxError, Error};
 /// that is sent to it is validated against them, also where there is no code for the machine.
 ///
 /// ```
-/// use abide::{Messages, Signal, Update};
+/// use abide::machine::Messages;
+/// use abide::{Signal, Update};
 ///
 /// const PAID: Signal<u32> = Signal::new("paid");
 /// const RENAME: Update<String, String> = Update::new("rename");

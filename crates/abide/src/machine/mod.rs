@@ -1,4 +1,7 @@
-//! Machines: steps, each of which returns what comes next.
+//! Machines: programs of steps, each of which returns what comes next. A machine is written with
+//! [`#[machine]`](macro@machine) or as an implementation of [`Machine`]; a [`Job`] is a single step. Here are also what a
+//! step is handed ([`Context`]), what it returns ([`Outcome`]), and the policy by which a failed step is retried
+//! ([`Retry`]).
 
 mod attribute;
 mod context;
@@ -12,6 +15,7 @@ mod runner;
 mod step;
 mod waiting;
 
+pub use abide_core::rules::retry::Retry;
 pub use attribute::machine;
 pub(crate) use context::begin_own;
 pub use context::{Context, Sleep, Spawn};
@@ -27,13 +31,12 @@ pub use outcome::{
 };
 pub(crate) use runner::MachineRunner;
 pub use step::Step;
-pub use waiting::{SignalName, WaitFor};
+pub use waiting::WaitFor;
 
 use std::future::Future;
 use std::time::Duration;
 
 use abide_core::rules::deaths::MAX_DEATHS;
-use abide_core::rules::retry::Retry;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -47,7 +50,7 @@ use serde::de::DeserializeOwned;
 /// steps. Written out, it looks like this:
 ///
 /// ```
-/// use abide::{Context, Machine, Outcome, Signal, Step, days, done, stop};
+/// use abide::prelude::*;
 ///
 /// const PAID: Signal<u32> = Signal::new("paid");
 ///
@@ -89,7 +92,7 @@ pub trait Machine: Send + Sync + Sized + 'static {
     /// `true` if instances keep a history.
     const HISTORY: bool = true;
     /// The number of deaths of its worker in one step after which an instance fails; 0 for no limit (rule 5.7). A start
-    /// can [set another number](crate::StartBuilder::max_deaths). The error handler is not called for a death.
+    /// can [set another number](crate::client::StartBuilder::max_deaths). The error handler is not called for a death.
     const MAX_DEATHS: u32 = MAX_DEATHS;
 
     /// The steps. An instance begins with the first one.
@@ -112,7 +115,7 @@ pub trait Machine: Send + Sync + Sized + 'static {
 
     /// Handles a step that failed, panicked or exceeded its time limit, and returns what comes next. The state is as it
     /// was before the step. By default the step is retried according to [`retry`](Self::retry), or to the policy that
-    /// the instance was [started with](crate::StartBuilder::retry), and then stopped with the error.
+    /// the instance was [started with](crate::client::StartBuilder::retry), and then stopped with the error.
     ///
     /// If this function fails too, the instance is stopped with both messages.
     fn on_error(

@@ -10,37 +10,7 @@ use serde::de::DeserializeOwned;
 use super::outcome::Kind;
 use super::{Context, Machine, Move, Outcome};
 use crate::Error;
-use crate::message::{Event, Message, Signal, read};
-
-/// The name of a signal: a [`Signal`], or plain text.
-pub trait SignalName {
-    /// Returns the name, if it is valid.
-    fn signal_name(&self) -> Result<Name, Refusal>;
-}
-
-impl<T> SignalName for Signal<T> {
-    fn signal_name(&self) -> Result<Name, Refusal> {
-        Name::new(self.name())
-    }
-}
-
-impl SignalName for &str {
-    fn signal_name(&self) -> Result<Name, Refusal> {
-        Name::new(self)
-    }
-}
-
-impl SignalName for String {
-    fn signal_name(&self) -> Result<Name, Refusal> {
-        Name::new(self)
-    }
-}
-
-impl SignalName for Name {
-    fn signal_name(&self) -> Result<Name, Refusal> {
-        Ok(self.clone())
-    }
-}
+use crate::message::{Event, Message, Signal, SignalName, read};
 
 impl<M: Machine> Context<M> {
     /// Parks until a signal arrives: `ctx.wait_for(PAID).or(CANCELLED).timeout(hours(1)).then(At::Ship)`.

@@ -13,7 +13,8 @@ pub(crate) const REFERENCE: &str = "abide reference";
 /// An event to wait for: its type, and the conditions that its payload must meet.
 ///
 /// ```
-/// use abide::{Event, eq, exists, gte, hours};
+/// use abide::message::{eq, exists, gte};
+/// use abide::prelude::*;
 ///
 /// let paid = Event::new("payment.received")
 ///     .matching("order_id", eq("ord_123"))

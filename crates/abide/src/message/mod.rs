@@ -1,6 +1,9 @@
-//! Signals and updates as Rust types: a name, and the type of the arguments.
+//! Messages: signals, updates, queries and events as Rust values, each a name and the type of its arguments. [`eq`],
+//! [`gt`] and the others are the conditions of a wait for an event. [`Arguments`] are what is sent by name, without a Rust
+//! type.
 
 mod event;
+mod sent;
 mod shape;
 mod value;
 
@@ -10,15 +13,17 @@ mod tests;
 use std::fmt;
 use std::marker::PhantomData;
 
-use abide_core::model::{Accepts, Arguments, Json, Name, NotJson, Refusal};
+pub use abide_core::model::Arguments;
+use abide_core::model::{Accepts, Json, Name, NotJson, Refusal};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 pub(crate) use event::REFERENCE;
 pub use event::{Event, Test, eq, eq_typed, exists, gt, gte, lt, lte, ne, one_of};
+pub use sent::{SentSignal, SentUpdate, SignalName};
 use shape::Shape;
-pub use value::{arguments_of, read};
+pub(crate) use value::{arguments_of, read};
 
 /// A type that is sent and stored as JSON, and described by a JSON Schema: the arguments of a signal, an update or a query.
 /// Derive it. A state, an output and an event may be such a type too.
@@ -44,7 +49,7 @@ pub use value::{arguments_of, read};
 ///
 /// let parameters = PAID.accepts()?.parameters.unwrap_or_default();
 /// assert_eq!((parameters[0].name.as_str(), parameters[1].name.as_str()), ("amount", "paidBy"));
-/// # Ok::<(), abide::Refusal>(())
+/// # Ok::<(), abide::model::Refusal>(())
 /// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be sent: it is not a message",
@@ -73,7 +78,7 @@ impl<T: Serialize + DeserializeOwned + JsonSchema + 'static> Message for T {}
 /// let parameters = PAID.accepts()?.parameters.unwrap_or_default();
 /// assert_eq!(parameters[0].name, "amount");
 /// assert!(parameters[1].nullable);
-/// # Ok::<(), abide::Refusal>(())
+/// # Ok::<(), abide::model::Refusal>(())
 /// ```
 pub struct Signal<T> {
     name: &'static str,
@@ -129,7 +134,7 @@ impl<T: JsonSchema + 'static> Signal<T> {
 /// const ADD: Update<i64, i64> = Update::new("add");
 ///
 /// assert_eq!(ADD.accepts()?.name.as_str(), "add");
-/// # Ok::<(), abide::Refusal>(())
+/// # Ok::<(), abide::model::Refusal>(())
 /// ```
 pub struct Update<A, R> {
     name: &'static str,
@@ -179,7 +184,7 @@ impl<A: JsonSchema + 'static, R> Update<A, R> {
 /// state and changes nothing.
 ///
 /// ```
-/// use abide::Query;
+/// use abide::message::Query;
 ///
 /// const PROGRESS: Query<(), u32> = Query::new("progress");
 ///

@@ -10,7 +10,9 @@ use super::shape::{Field, Shape};
 
 /// Returns the arguments that a value is sent as: a struct by the names of its fields, `()` with nothing, any other type
 /// as one argument.
-pub fn arguments_of<T: Serialize + JsonSchema + 'static>(value: &T) -> Result<Arguments, NotJson> {
+pub(crate) fn arguments_of<T: Serialize + JsonSchema + 'static>(
+    value: &T,
+) -> Result<Arguments, NotJson> {
     let shape = Shape::of::<T>();
     if let Shape::Nothing = *shape {
         return Ok(Arguments::default());
@@ -33,7 +35,9 @@ pub fn arguments_of<T: Serialize + JsonSchema + 'static>(value: &T) -> Result<Ar
 ///
 /// The contract may have been written by hand, or the arguments sent without one. Arguments by position are then read as
 /// the fields in their order, or as the list or the object that the type is written as.
-pub fn read<T: DeserializeOwned + JsonSchema + 'static>(normalised: &Json) -> Result<T, NotJson> {
+pub(crate) fn read<T: DeserializeOwned + JsonSchema + 'static>(
+    normalised: &Json,
+) -> Result<T, NotJson> {
     match &*Shape::of::<T>() {
         Shape::Nothing => Json::null().to(),
         Shape::Fields(fields) => read_fields(fields, normalised),

@@ -6,8 +6,8 @@
 //! The types here represent such requests; `abide-sqlx` inserts them.
 //!
 //! ```
+//! use abide::model::{Json, Key, Name};
 //! use abide::outbox::{OutboxRequest, StartRequest};
-//! use abide::{Json, Key, Name};
 //!
 //! let start = StartRequest {
 //!     key: Some(Key::new("order:42")?),
@@ -23,8 +23,10 @@ mod operate;
 mod read;
 mod take;
 
+pub use abide_core::model::OutboxId;
 pub use abide_core::model::{
     CancelRequest, OutboxRequest, Publish as PublishRequest, SignalRequest, SignalWithStartRequest,
     StartRequest, Wanted,
 };
+pub use abide_kernel::{OutboxDepth, OutboxProblem, RefusedPage, RefusedRequest};
 pub(crate) use take::keep_taken;

@@ -17,8 +17,9 @@ use crate::client::Handle;
 use crate::engine::{Crash, Engine, EngineBuilder, Retention, Settings};
 use crate::graph::Graph;
 use crate::machine::{Job, Machine, Step};
+use crate::time::days;
 use crate::workflow::{Flow, WorkflowCode};
-use crate::{Abide, BoxError, Error, days};
+use crate::{Abide, BoxError, Error};
 
 /// A test environment: an [`Abide`] on a store in memory, a worker that runs your machines, and a clock that you move.
 /// It derefs to the `Abide`, so `kit.start(…)` starts an instance.

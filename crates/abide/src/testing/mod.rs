@@ -1,8 +1,9 @@
 //! The test kit: the real engine on a store in memory, with a clock that the test moves.
 //!
 //! ```
+//! use abide::machine::next_in;
+//! use abide::prelude::*;
 //! use abide::testing::Kit;
-//! use abide::{Context, Machine, Outcome, Step, days, done, next_in};
 //!
 //! #[derive(Step)]
 //! enum At { Welcome, Remind }

@@ -25,8 +25,8 @@ where
 /// change that would block running workflows before you deploy it.
 ///
 /// ```
+/// use abide::prelude::*;
 /// use abide::testing::{Kit, assert_replays, replays};
-/// use abide::{BoxError, Flow, Workflow, hours};
 ///
 /// const REMIND: Flow<u32, u32> = Flow::new("remind");
 ///

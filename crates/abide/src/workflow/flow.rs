@@ -17,7 +17,7 @@ use crate::machine::{Agreement, Definition, Fault, FaultKind, Messages, agreed, 
 /// The definition of a workflow: its name, input and result. The engine gets the code separately.
 ///
 /// ```
-/// use abide::{Abide, BoxError, Flow, Workflow, secs};
+/// use abide::prelude::*;
 ///
 /// const GREET: Flow<String, String> = Flow::new("greet");
 ///

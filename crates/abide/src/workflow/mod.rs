@@ -1,4 +1,6 @@
-//! Workflows: straight-line code whose operations are recorded, so that it continues after any crash.
+//! Workflows: straight-line code whose operations are recorded, so that it continues after any crash. A [`Flow`] names a
+//! workflow and its types; its code gets a [`Workflow`], the handle for durable operations. Here are also the operations
+//! that this handle returns, and their errors.
 
 mod cache;
 mod child;

@@ -43,6 +43,7 @@ impl Saga {
 }
 
 /// The error of a saga that failed and could not be undone completely.
+#[non_exhaustive]
 pub struct NotUndone {
     /// The error of the saga.
     pub error: BoxError,

@@ -102,7 +102,8 @@ impl Workflow {
     /// [`updates_in_progress`](Self::updates_in_progress) is 0.
     ///
     /// ```
-    /// # use abide::{BoxError, Flow, Messages, Signal, Update, Workflow, hours};
+    /// # use abide::machine::Messages;
+    /// # use abide::prelude::*;
     /// # async fn reserve(item: &str) -> Result<u32, BoxError> { Ok(item.len() as u32) }
     /// const ADD: Update<String, u32> = Update::new("add");
     /// const SHIP: Signal<()> = Signal::new("ship");
@@ -160,7 +161,7 @@ impl Workflow {
     /// Answers a query from now on: the handler reads the workflow's state, and must not change it.
     ///
     /// ```
-    /// # use abide::{Query, Workflow, BoxError};
+    /// # use abide::prelude::*;
     /// const PROGRESS: Query<(), u32> = Query::new("progress");
     ///
     /// async fn import(wf: Workflow, _: ()) -> Result<(), BoxError> {

@@ -52,7 +52,7 @@ impl Workflow {
     /// runs again. Once a result is committed, it never runs again.
     ///
     /// ```
-    /// # use abide::{Retry, Workflow, BoxError, secs};
+    /// # use abide::prelude::*;
     /// # async fn charge(card: &str) -> Result<u32, BoxError> { Ok(card.len() as u32) }
     /// async fn order(wf: Workflow, card: String) -> Result<u32, BoxError> {
     ///     let receipt = wf

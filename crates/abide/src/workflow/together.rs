@@ -36,7 +36,8 @@ impl Workflow {
     /// closed in the same commit. If several are ready, the first in order is taken.
     ///
     /// ```
-    /// # use abide::{OneOf, Signal, Workflow, BoxError, hours};
+    /// # use abide::prelude::*;
+    /// # use abide::workflow::OneOf;
     /// # const PAID: Signal<u32> = Signal::new("paid");
     /// async fn order(wf: Workflow, _: ()) -> Result<u32, BoxError> {
     ///     match wf.select((wf.signal(PAID), wf.sleep(hours(1)))).await {

@@ -11,8 +11,7 @@ use serde::de::DeserializeOwned;
 use super::journal::WaitsFor;
 use super::operation::{Came, Operation, Reads, awaitable};
 use super::{OperationError, Workflow};
-use crate::machine::SignalName;
-use crate::message::{Event, Message, Signal, read};
+use crate::message::{Event, Message, Signal, SignalName, read};
 
 /// The name and argument type of a signal: a [`Signal`], or plain text.
 pub trait AwaitedSignal<T>: SignalName {}
@@ -26,7 +25,7 @@ impl Workflow {
     /// that arrived before this call counts.
     ///
     /// ```
-    /// # use abide::{Signal, Workflow, BoxError, days};
+    /// # use abide::prelude::*;
     /// const APPROVED_BY: Signal<String> = Signal::new("approved-by");
     ///
     /// async fn approval(wf: Workflow, _: ()) -> Result<String, BoxError> {
@@ -58,7 +57,8 @@ impl Workflow {
     /// Waits for a matching event. A timeout is required; after it, the result is `None`.
     ///
     /// ```
-    /// # use abide::{BoxError, Event, Workflow, eq, hours};
+    /// # use abide::message::eq;
+    /// # use abide::prelude::*;
     /// async fn order(wf: Workflow, id: String) -> Result<f64, BoxError> {
     ///     let paid = Event::new("payment.received").matching("order_id", eq(&id));
     ///     let paid: Option<serde_json::Value> = wf.event(paid).timeout(hours(1)).await?;

@@ -3,7 +3,7 @@
 use std::sync::mpsc;
 use std::time::Duration;
 
-use abide::{Engine, EngineBuilder, Stats};
+use abide::engine::{Engine, EngineBuilder, Stats};
 use tokio::runtime::{Builder, Runtime};
 
 /// An engine on its own runtime, which can be stopped at any moment.

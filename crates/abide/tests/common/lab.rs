@@ -3,10 +3,12 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
-use abide::{
-    Abide, EngineBuilder, Entry, Handle, HistoryEvent, Instance, InstanceId, NotDone, OpenOptions,
-    Status,
-};
+use abide::client::{Handle, NotDone};
+use abide::engine::EngineBuilder;
+use abide::history::{Entry, HistoryEvent};
+use abide::model::Instance;
+use abide::store::OpenOptions;
+use abide::{Abide, InstanceId, Status};
 use abide_kernel::Store;
 use abide_kernel::conformance::invariants::violations;
 use abide_kernel::memory::Memory;

@@ -4,7 +4,8 @@ use std::panic::AssertUnwindSafe;
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
-use abide::{Abide, EngineBuilder};
+use abide::Abide;
+use abide::engine::EngineBuilder;
 use futures_util::future::LocalBoxFuture;
 
 /// Set to `url|name|lease in ms`, it makes the program a worker.

@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
+use abide::prelude::*;
 use abide::testing::{Kit, replays};
-use abide::*;
 
 use super::plan::{Op, Program, Scope, program, smaller};
 use super::program::{JOB, LATE, RAISE, RUN, Runs, SIGNALS, SLOW, code, job};

@@ -4,7 +4,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use abide::*;
+use abide::client::new_start;
+use abide::machine::Messages;
+use abide::prelude::*;
+use abide::workflow::{Attempt, OperationError, Saga, State, WorkflowCode};
 use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
 

@@ -2,7 +2,10 @@
 
 use std::collections::HashMap;
 
-use abide::{Abide, Entry, Filter, Instance, Status};
+use abide::history::Entry;
+use abide::model::Instance;
+use abide::store::Filter;
+use abide::{Abide, Status};
 use serde_json::{Value, json};
 
 /// The parts of an instance that must be the same however often its workers died.

@@ -3,7 +3,8 @@
 
 use std::time::{Duration, Instant};
 
-use abide::*;
+use abide::engine::EngineBuilder;
+use abide::model::Instance;
 use serde_json::Value;
 
 use super::common::Lab;

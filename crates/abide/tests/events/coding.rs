@@ -1,9 +1,13 @@
 //! Workflows that wait for events: alone, beside each other, and beside everything else.
 
-use abide::{
-    Abide, BoxError, Event, Flow, Limits, Messages, OneOf, Signal, Status, Update, WaiterFilter,
-    Workflow, eq, event_of, gt, hours, millis,
-};
+use abide::client::event_of;
+use abide::machine::Messages;
+use abide::message::{eq, gt};
+use abide::model::Limits;
+use abide::store::WaiterFilter;
+use abide::time::{hours, millis};
+use abide::workflow::OneOf;
+use abide::{Abide, BoxError, Event, Flow, Signal, Status, Update, Workflow};
 use serde_json::{Value, json};
 
 use super::waiting::{standing, until_standing};

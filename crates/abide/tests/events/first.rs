@@ -1,10 +1,12 @@
 //! An event from its publication to the step that it wakes.
 
+use abide::message::{eq, gte};
+use abide::model::WaitKind;
+use abide::store::{EventFilter, WaiterFilter};
 use abide::testing::Kit;
-use abide::{
-    BoxError, Event, EventFilter, Flow, OneOf, Signal, Status, WaitKind, WaiterFilter, Workflow,
-    done, eq, gte, hours, millis, minutes,
-};
+use abide::time::{hours, millis, minutes};
+use abide::workflow::OneOf;
+use abide::{BoxError, Event, Flow, Signal, Status, Workflow, done};
 use serde_json::{Value, json};
 
 use crate::common::{At, Lab, Script};

@@ -1,12 +1,15 @@
 //! Events that are published inside a transaction of the caller's own.
 
-use abide::{Abide, Event, EventFilter, done, eq, hours};
+use abide::message::eq;
+use abide::store::EventFilter;
+use abide::time::hours;
+use abide::{Abide, Event, done};
 use serde_json::{Value, json};
 
 use super::waiting::until_standing;
 use crate::common::{At, Lab, Script};
 
-async fn engine(lab: &Lab) -> abide::Engine {
+async fn engine(lab: &Lab) -> abide::engine::Engine {
     let code = Script::new(|at, ctx| match at {
         At::One => ctx
             .wait_for_event(Event::new("tick").matching("n", eq(1)))
@@ -33,7 +36,7 @@ async fn with_the_callers_rows_or_not_at_all_on_sqlite() {
     let run = lab.start(Script::any(), json!(null)).await.unwrap();
     until_standing(&lab, 1).await;
     let mut mine = Connection::open(lab.url().trim_start_matches("sqlite:")).unwrap();
-    mine.busy_timeout(abide::secs(10)).unwrap();
+    mine.busy_timeout(abide::time::secs(10)).unwrap();
     for commits in [false, true] {
         let transaction = mine
             .transaction_with_behavior(TransactionBehavior::Immediate)

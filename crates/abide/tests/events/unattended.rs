@@ -1,7 +1,9 @@
 //! A workflow that is woken by something else goes on waiting for its events, and misses none.
 
+use abide::message::eq;
 use abide::testing::Kit;
-use abide::{BoxError, Event, Flow, Signal, Workflow, eq, hours};
+use abide::time::hours;
+use abide::{BoxError, Event, Flow, Signal, Workflow};
 use serde_json::{Value, json};
 
 use crate::common::{Gate, Lab};

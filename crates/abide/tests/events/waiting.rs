@@ -1,10 +1,12 @@
 //! Waits of machines: what ends them, what is left of them, and what is refused.
 
+use abide::client::event_of;
+use abide::message::{eq, exists, gt, one_of};
+use abide::model::{Json, Limits, Name};
+use abide::store::{EventFilter, WaiterFilter};
 use abide::testing::Kit;
-use abide::{
-    Abide, Event, EventFilter, Json, Limits, Name, Signal, Status, WaiterFilter, done, eq,
-    event_of, exists, gt, hours, millis, one_of, secs,
-};
+use abide::time::{hours, millis, secs};
+use abide::{Abide, Event, Signal, Status, done};
 use serde_json::{Value, json};
 
 use crate::common::{At, Lab, Script, eventually, soon};
@@ -250,7 +252,7 @@ on_every_store! {
         let engine = lab.engine().machine(waits()).start().await.unwrap();
         let run = lab.start(Script::any(), json!(1)).await.unwrap();
         lab.until_status(run.id(), Status::AwaitingSignal).await;
-        let sent = lab.signal_named(run.id(), "event:tick", vec![Json::from(json!({"n": 1}))].into()).await;
+        let sent = lab.signal(run.id(), "event:tick", vec![Json::from(json!({"n": 1}))].into()).await;
         assert!(sent.is_err());
         assert_eq!(standing(&lab).await, 1);
         engine.shutdown().await;
@@ -380,7 +382,7 @@ on_every_store! {
         let (one, two) = (lab.again().await, lab.again().await);
         let engines = [one.engine().name("one").machine(waits()).start().await.unwrap(),
             two.engine().name("two").machine(waits()).start().await.unwrap()];
-        let specs = (0..MANY).map(|n| abide::new_start(Script::any(), json!(n)));
+        let specs = (0..MANY).map(|n| abide::client::new_start(Script::any(), json!(n)));
         let runs = lab.start_all(specs).await.unwrap();
         let publish = |from: Abide, odd: u32| async move {
             let mut matched = 0;

@@ -1,6 +1,10 @@
 //! Lists of waits.
 
-use abide::{Abide, Event, Flow, Limits, Status, WaitKind, WaitsFilter, Workflow, done, eq, hours};
+use abide::client::WaitsFilter;
+use abide::message::eq;
+use abide::model::{Limits, WaitKind};
+use abide::time::hours;
+use abide::{Abide, Event, Flow, Status, Workflow, done};
 use serde_json::{Value, json};
 
 use crate::common::{At, Lab, Script};

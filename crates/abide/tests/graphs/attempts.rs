@@ -2,9 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use abide::{
-    Context, Graph, InstanceId, Machine, Outcome, Status, Step, done, hours, millis, secs,
-};
+use abide::time::{hours, millis, secs};
+use abide::{Context, Graph, InstanceId, Machine, Outcome, Status, Step, done};
 use serde_json::{Value, json};
 
 use super::steps::{children, step};
@@ -42,7 +41,7 @@ fn flaky(attempts: u32, delay: Duration) -> Graph {
 }
 
 /// The one child of a run, as soon as it is there.
-async fn task(lab: &Lab, run: InstanceId) -> abide::Instance {
+async fn task(lab: &Lab, run: InstanceId) -> abide::model::Instance {
     eventually("the task", async || !children(lab, run).await.is_empty()).await;
     let mut children = children(lab, run).await;
     assert_eq!(children.len(), 1, "{children:?}");
@@ -213,7 +212,7 @@ on_every_store! {
         let (graph, machine) = (flaky(4, millis(200)), Flaky::default());
         let build = |name: &'static str, kept: usize| {
             let (graph, machine) = (graph.clone(), machine.clone());
-            move |engine: abide::EngineBuilder| {
+            move |engine: abide::engine::EngineBuilder| {
                 engine.name(name).lease(millis(900)).workflows_kept(kept).graph(&graph).machine(machine)
             }
         };

@@ -1,6 +1,9 @@
 //! Graphs as data: built, written, read, refused and drawn.
 
-use abide::{Event, Graph, RetrySpec, eq, exists, gt, hours, input, millis, one_of, output, secs};
+use abide::graph::{RetrySpec, input, output};
+use abide::message::{eq, exists, gt, one_of};
+use abide::time::{hours, millis, secs};
+use abide::{Event, Graph};
 use serde_json::{Value, json};
 
 fn inner() -> Graph {

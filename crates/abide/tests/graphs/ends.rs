@@ -3,7 +3,10 @@
 
 use std::sync::Arc;
 
-use abide::{BoxError, Event, Filter, Graph, InstanceId, Scope, Status, hours, secs};
+use abide::model::Scope;
+use abide::store::Filter;
+use abide::time::{hours, secs};
+use abide::{BoxError, Event, Graph, InstanceId, Status};
 use abide_kernel::model::{Lane, Name};
 use abide_kernel::{Answer, ClaimRequest, NewWorker, Op, Store};
 use serde_json::{Value, json};
@@ -17,7 +20,7 @@ async fn echo(value: Value) -> Result<Value, BoxError> {
 
 /// The status of each step, by name, as the instance and a list show it.
 async fn statuses(lab: &Lab, id: InstanceId) -> Value {
-    let steps = |state: &abide::Json| -> Value {
+    let steps = |state: &abide::model::Json| -> Value {
         let state: Value = state.to().unwrap();
         let steps = state["steps"].as_object().unwrap().iter();
         steps
@@ -141,7 +144,7 @@ on_every_store! {
         lab.until_status(run.id(), Status::AwaitingSignal).await;
         engine.shutdown().await;
         let holder = lab.start(graph, json!(2)).key("order:1").scope(scope).await.unwrap();
-        lab.signal_named(run.id(), "go", abide::Arguments::default()).await.unwrap();
+        lab.signal(run.id(), "go", abide::message::Arguments::default()).await.unwrap();
         let ended = lab.ended(run.id()).await;
         assert_eq!(ended.status, Status::Failed);
         assert!(ended.last_error.unwrap().contains("order:1"));

@@ -1,6 +1,7 @@
 //! Graphs that are kept in the store, and found there by their names.
 
-use abide::{Graph, OpenOptions};
+use abide::Graph;
+use abide::store::OpenOptions;
 
 use crate::common::{Faulty, Lab};
 

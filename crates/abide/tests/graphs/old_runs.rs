@@ -4,7 +4,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use abide::{Graph, InstanceId, Json, Status, hours, millis, secs};
+use abide::model::Json;
+use abide::time::{hours, millis, secs};
+use abide::{Graph, InstanceId, Status};
 use abide_kernel::model::{
     ChildStarts, Commit, Completed, Ending, Kind, Lane, Name, Opened, Operation, OperationKind,
     Outcome, Park, Signature, Start, Then, Timestamp, Unended, WorkflowTurn,

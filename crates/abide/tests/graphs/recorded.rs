@@ -1,6 +1,9 @@
 //! The steps in the history of a graph's run, and in the records of its signals.
 
-use abide::{CommandStatus, Graph, HistoryEvent, Json, Name, Status, hours};
+use abide::history::HistoryEvent;
+use abide::model::{CommandStatus, Json, Name};
+use abide::time::hours;
+use abide::{Graph, Status};
 use serde_json::{Value, json};
 
 use crate::common::Lab;
@@ -48,7 +51,7 @@ on_every_store! {
         let ids: Vec<String> = waits.iter().map(|wait| wait.id.to_string()).collect();
         assert_eq!(ids, [format!("wait:{id}:2"), format!("wait:{id}:3")]);
         for n in [1, 2] {
-            lab.signal_named(id, "go", abide::Arguments::Positional(vec![Json::of(&n).unwrap()])).await.unwrap();
+            lab.signal(id, "go", abide::message::Arguments::Positional(vec![Json::of(&n).unwrap()])).await.unwrap();
         }
         assert_eq!(lab.came_to(&run).await, json!({"größe": 1, "color": 2}));
         let mut recorded = recorded_steps(&lab, id).await;
@@ -66,7 +69,7 @@ on_every_store! {
         assert_eq!(recorded, expected);
         let mut records = lab.commands(id, None, 10).await.unwrap().items;
         records.reverse();
-        let of = |one: abide::Command| (one.status, one.operation, one.graph_step, one.wait_id.unwrap().to_string());
+        let of = |one: abide::model::Command| (one.status, one.operation, one.graph_step, one.wait_id.unwrap().to_string());
         let records: Vec<_> = records.into_iter().map(of).collect();
         let step = |text: &str| Some(Name::new(text).unwrap());
         assert_eq!(records, [

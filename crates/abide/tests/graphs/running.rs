@@ -1,6 +1,9 @@
 //! A run of a graph, from its start to its end.
 
-use abide::{Event, Graph, Status, eq, hours, millis, output, secs};
+use abide::graph::output;
+use abide::message::eq;
+use abide::time::{hours, millis, secs};
+use abide::{Event, Graph, Status};
 use serde_json::{Value, json};
 
 use crate::common::{Lab, eventually};
@@ -67,7 +70,7 @@ on_every_store! {
         let row = lab.now(run.id()).await;
         assert_eq!(row.status, Status::Failed);
         assert!(row.last_error.as_ref().unwrap().contains("no luck"), "{:?}", row.last_error);
-        let filter = abide::Filter { parent: Some(run.id()), ..Default::default() };
+        let filter = abide::store::Filter { parent: Some(run.id()), ..Default::default() };
         let children = lab.list(&filter, None, 9).await.unwrap().items;
         let mut ends: Vec<_> = children.iter().map(|child| (child.machine.to_string(), child.status.name())).collect();
         ends.sort();

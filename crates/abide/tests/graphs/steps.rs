@@ -3,10 +3,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use abide::{
-    Abide, BoxError, Event, Filter, Graph, GraphSpec, Instance, InstanceId, Job, Limits, Status,
-    eq, exists, gt, hours, input, millis, output, secs,
-};
+use abide::graph::{GraphSpec, input, output};
+use abide::message::{eq, exists, gt};
+use abide::model::{Instance, Limits};
+use abide::store::Filter;
+use abide::time::{hours, millis, secs};
+use abide::{Abide, BoxError, Event, Graph, InstanceId, Job, Status};
 use abide_kernel::{Op, SweepRequest};
 use serde_json::{Value, json};
 
@@ -128,7 +130,7 @@ on_every_store! {
         let again = ["step_failed", "retried"];
         assert_eq!(lab.kinds(flaky.id).await, [&["started"][..], &again, &again, &["step_completed", "done"]].concat());
         let tries: Vec<_> = lab.events(flaky.id).await.iter().filter_map(|entry| match entry.what {
-            abide::HistoryEvent::Retried { due_at, .. } => Some(due_at.since(entry.at)),
+            abide::history::HistoryEvent::Retried { due_at, .. } => Some(due_at.since(entry.at)),
             _ => None,
         }).collect();
         assert_eq!(tries, [millis(40), millis(80)]);
@@ -176,7 +178,7 @@ on_every_store! {
             assert_eq!(lab.publish("paid", &json!({"id": 8, "who": "me"})).await.unwrap().matched, 0);
             assert_eq!(lab.publish("paid", &json!({"id": "7", "who": "me"})).await.unwrap().matched, 1);
             until_step(&lab, run.id(), "e", "done").await;
-            lab.signal_named(run.id(), "go", vec![abide::Json::from(json!({"by": 1}))].into()).await.unwrap();
+            lab.signal(run.id(), "go", vec![abide::model::Json::from(json!({"by": 1}))].into()).await.unwrap();
             assert_eq!(lab.came_to(&run).await, json!({"e": {"id": "7", "who": "me"}, "late": {"timeout": true},
                 "never": {"timeout": true}, "s": {"by": 1}, "z": null}));
             engine.shutdown().await;
@@ -279,7 +281,7 @@ on_every_store! {
         assert!(lab.start(graph.clone(), json!(null)).key("k").await.is_err(), "the key is taken");
         engine.shutdown().await;
         let engine = lab.again().await.engine().graph(&changed).task("old", echo).task("new", |_: Value| async move { Ok(json!("new")) }).start().await.unwrap();
-        lab.signal_named(run.id(), "go", vec![abide::Json::from(json!(5))].into()).await.unwrap();
+        lab.signal(run.id(), "go", vec![abide::model::Json::from(json!(5))].into()).await.unwrap();
         assert_eq!(lab.came_to(&run).await, json!({"old": 5}));
         let run = lab.start(changed.clone(), json!(null)).key("k").await.unwrap();
         assert_eq!(lab.came_to(&run).await, json!({"new": "new"}));
@@ -296,7 +298,7 @@ on_every_store! {
         let (log, gate) = (Log::new(), Gate::closed());
         let build = |log: &Log<String>, gate: &Gate, kept: usize, name: &'static str| {
             let (log, gate, graph) = (log.clone(), gate.clone(), graph.clone());
-            move |engine: abide::EngineBuilder| {
+            move |engine: abide::engine::EngineBuilder| {
                 let mut engine = engine.name(name).lease(millis(900)).workflows_kept(kept).graph(&graph);
                 for task in ["a", "b", "c", "d"] {
                     let (log, gate) = (log.clone(), gate.clone());

@@ -2,7 +2,8 @@
 
 use std::sync::{Arc, Condvar, Mutex};
 
-use abide::{Timestamp, done, secs};
+use abide::done;
+use abide::time::{Timestamp, secs};
 use serde_json::json;
 
 use crate::common::{Lab, Script, eventually};

@@ -1,9 +1,10 @@
 //! Workers that die, and workers that are taken for dead.
 
-use abide::{
-    Context, Fault, HistoryEvent, Machine, Outcome, Retention, Status, Step, done, millis, next,
-    secs,
-};
+use abide::engine::Retention;
+use abide::history::HistoryEvent;
+use abide::machine::Fault;
+use abide::time::{millis, secs};
+use abide::{Context, Machine, Outcome, Status, Step, done, next};
 use serde_json::json;
 
 use crate::common::{Gate, Lab, Script, eventually};
@@ -118,7 +119,7 @@ impl Machine for Parent {
         match at {
             Family::Child => {
                 self.0.pass().await;
-                ctx.spawn([abide::new_start(Script::any(), json!(null))])
+                ctx.spawn([abide::client::new_start(Script::any(), json!(null))])
                     .then(Family::End)
             }
             Family::End => done(ctx.children().len()),
@@ -189,7 +190,7 @@ on_every_store! {
             }))
         });
         let killable = killable.await;
-        let started = lab.start_all((0..700).map(|n| abide::new_start(Script::any(), json!(n)))).await.unwrap();
+        let started = lab.start_all((0..700).map(|n| abide::client::new_start(Script::any(), json!(n)))).await.unwrap();
         gate.reached_by(700).await;
         killable.die().await;
         let engine = lab.engine().name("w").machine(Script::new(|at, ctx| {

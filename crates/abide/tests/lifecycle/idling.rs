@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use abide::{Stats, hours};
+use abide::engine::Stats;
+use abide::time::hours;
 use serde_json::json;
 
 use crate::common::{Lab, Script};

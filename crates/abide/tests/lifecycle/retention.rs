@@ -1,7 +1,11 @@
 //! Finished instances are deleted when their time is over.
 
+use abide::client::new_start;
+use abide::engine::Retention;
+use abide::store::Filter;
 use abide::testing::Kit;
-use abide::{Filter, Job, Retention, days, done, hours, millis, new_start};
+use abide::time::{days, hours, millis};
+use abide::{Job, done};
 use serde_json::json;
 
 use crate::common::{At, Gate, Lab, Log, Script, eventually};

@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use abide::{Status, hours, millis, secs};
+use abide::Status;
+use abide::time::{hours, millis, secs};
 use serde_json::json;
 
 use crate::common::{Gate, Lab, Script, eventually, soon};
@@ -112,7 +113,7 @@ on_every_store! {
 on_every_store! {
     async fn engines_come_and_go_while_the_work_goes_on(lab: Lab) {
         // rules 5.4, 6.7: what is handed over is neither lost nor counted as an attempt.
-        let starts = (0..60).map(|n| abide::new_start(Script::any(), json!(n)));
+        let starts = (0..60).map(|n| abide::client::new_start(Script::any(), json!(n)));
         let started = lab.start_all(starts).await.unwrap();
         let ids: Vec<_> = started.into_iter().map(|one| one.unwrap().id()).collect();
         let slow = || Script::waiting(|at, ctx| Box::pin(async move {

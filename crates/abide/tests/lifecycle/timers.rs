@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use abide::{Timestamp, done, hours, millis};
+use abide::done;
+use abide::time::{Timestamp, hours, millis};
 use serde_json::json;
 
 use crate::common::{At, Lab, Log, Script, eventually};
@@ -87,7 +88,7 @@ on_every_store! {
     async fn many_due_times_are_met_together(lab: Lab) {
         // rule 6.5: more than are fired in one transaction.
         let at = clock() + millis(300);
-        let starts = (0..1_200).map(|n| abide::new_start(Script::any(), json!(n)).at(at));
+        let starts = (0..1_200).map(|n| abide::client::new_start(Script::any(), json!(n)).at(at));
         let started = lab.start_all(starts).await.unwrap();
         let engine = lab.engine().poll(hours(1)).machine(quick("it")).start().await.unwrap();
         lab.all_done(&started.into_iter().map(|one| one.unwrap().id()).collect::<Vec<_>>()).await;

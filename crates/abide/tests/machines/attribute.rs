@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use abide::{
-    Answer, Call, Context, Definition, Fault, FaultKind, Machine, Outcome, Retry, SendError,
-    Signal, Status, Step, Update, days, done, machine, millis, next, stop,
-};
+use abide::client::SendError;
+use abide::machine::{Answer, Call, Definition, Fault, FaultKind, Retry};
+use abide::time::{days, millis};
+use abide::{Context, Machine, Outcome, Signal, Status, Step, Update, done, machine, next, stop};
 
 use crate::common::{Gate, Lab};
 

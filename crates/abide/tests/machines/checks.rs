@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use abide::model::{Json, Name, Start, Started};
 use abide::{
-    BoxError, Context, Flow, InstanceId, Json, Machine, Name, Outcome, Signal, Start, Started,
-    Status, Step, Workflow, done,
+    BoxError, Context, Flow, InstanceId, Machine, Outcome, Signal, Status, Step, Workflow, done,
 };
 use abide_kernel::model::{Cancel, Children, Target};
 use abide_kernel::{Answer, Op};

@@ -1,9 +1,8 @@
 //! The position that a step, its error handler and its update handler know.
 
-use abide::{
-    Answer, Call, Context, Fault, Machine, Messages, Outcome, Signal, Status, Step, Update, done,
-    minutes, next, reply, stop,
-};
+use abide::machine::{Answer, Call, Fault, Messages, reply};
+use abide::time::minutes;
+use abide::{Context, Machine, Outcome, Signal, Status, Step, Update, done, next, stop};
 use serde_json::json;
 
 use crate::common::Lab;

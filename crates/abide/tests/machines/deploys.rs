@@ -3,10 +3,14 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use abide::{Answer, Call, CommandStatus, Messages};
+use abide::history::HistoryEvent;
+use abide::machine::{Answer, Call, Messages};
+use abide::machine::{Fault, next_in};
+use abide::model::CommandStatus;
+use abide::model::{Json, Liveness, Name, Start};
+use abide::time::{millis, secs};
 use abide::{
-    Context, Error, Fault, HistoryEvent, InstanceId, Job, Json, Liveness, Machine, Name, Outcome,
-    Signal, Start, Status, Step, Update, done, millis, next, next_in, secs,
+    Context, Error, InstanceId, Job, Machine, Outcome, Signal, Status, Step, Update, done, next,
 };
 use serde::{Deserialize, Serialize};
 
@@ -220,7 +224,7 @@ on_every_store! {
         let other = lab.again().await;
         let old = lab.engine().build("old").machine(OldWalk).start().await.unwrap();
         let new = other.engine().build("new").machine(NewWalk).start().await.unwrap();
-        let begun = (0..40).map(|n| abide::new_start(NewWalk, n).step(NewWay::Pack));
+        let begun = (0..40).map(|n| abide::client::new_start(NewWalk, n).step(NewWay::Pack));
         let begun = lab.start_all(begun).await.unwrap();
         let ids: Vec<InstanceId> = begun.into_iter().map(|one| one.unwrap().id()).collect();
         lab.all_done(&ids).await;

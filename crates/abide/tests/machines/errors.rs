@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use abide::{BoxError, Context, Fault, FaultKind, Machine, Outcome, Status, Step};
+use abide::machine::{Fault, FaultKind};
+use abide::{BoxError, Context, Machine, Outcome, Status, Step};
 use abide::{done, next};
 use serde::{Deserialize, Serialize};
 
@@ -237,7 +238,7 @@ on_every_store! {
             std::panic::resume_unwind(Box::new("again"))
         }));
         let engine = engine.start().await.unwrap();
-        let started = lab.start_all((0..1_000).map(|n| abide::new_start(Script::any(), n.into()))).await.unwrap();
+        let started = lab.start_all((0..1_000).map(|n| abide::client::new_start(Script::any(), n.into()))).await.unwrap();
         for one in started {
             assert_eq!(lab.ended(one.unwrap().id()).await.status, Status::Failed);
         }

@@ -3,8 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use abide::machine::Retry;
+use abide::model::Name;
 use abide::testing::Kit;
-use abide::{Job, Name, Retry, Status, millis, minutes, secs};
+use abide::time::{millis, minutes, secs};
+use abide::{Job, Status};
 
 use crate::common::{Gate, Lab};
 

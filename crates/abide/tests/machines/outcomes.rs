@@ -1,8 +1,11 @@
 //! The outcomes that a step may return, and their effects.
 
+use abide::machine::{next_in, retry_in};
+use abide::model::{Cause, WaitKind};
 use abide::testing::Kit;
-use abide::{Cause, Context, Machine, Outcome, Status, Step, WaitKind, days, hours, millis};
-use abide::{done, next, next_in, retry_in, stop};
+use abide::time::{days, hours, millis};
+use abide::{Context, Machine, Outcome, Status, Step};
+use abide::{done, next, stop};
 use serde_json::{Value, json};
 
 use crate::common::{At, Gate, Lab, Log, Script};

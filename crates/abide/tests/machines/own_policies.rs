@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use abide::client::new_start;
+use abide::graph::RetrySpec;
+use abide::machine::{Fault, Retry};
 use abide::testing::Kit;
-use abide::{
-    Context, Fault, Job, Machine, Outcome, Retry, RetrySpec, Status, Step, done, hours, millis,
-    minutes, new_start, secs,
-};
+use abide::time::{hours, millis, minutes, secs};
+use abide::{Context, Job, Machine, Outcome, Status, Step, done};
 
 use crate::common::{Gate, Lab, Log};
 

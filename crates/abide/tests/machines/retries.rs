@@ -1,8 +1,12 @@
 //! Retry policies: how often a failed step is tried again, and when.
 
+use abide::done;
+use abide::history::HistoryEvent;
+use abide::machine::{Fault, Retry};
 use abide::testing::Kit;
-use abide::{Context, Fault, HistoryEvent, Machine, Outcome, Retry, Status, Step, Timestamp};
-use abide::{done, millis, minutes, secs};
+use abide::time::Timestamp;
+use abide::time::{millis, minutes, secs};
+use abide::{Context, Machine, Outcome, Status, Step};
 
 use crate::common::{Lab, Log};
 
@@ -131,7 +135,7 @@ async fn jitter_keeps_delays_apart_and_within_their_upper_half() {
     assert!(delays.len() > 15, "{delays:?}");
 }
 
-fn retried(history: &[abide::Entry]) -> Vec<Timestamp> {
+fn retried(history: &[abide::history::Entry]) -> Vec<Timestamp> {
     let due = history.iter().filter_map(|entry| match &entry.what {
         HistoryEvent::Retried { due_at, .. } => Some(*due_at),
         _ => None,

@@ -4,8 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use abide::{Abide, Context, Fault, FaultKind, Limits, Machine, Outcome, Status, Step};
-use abide::{done, new_start, next};
+use abide::client::new_start;
+use abide::machine::{Fault, FaultKind};
+use abide::model::Limits;
+use abide::{Abide, Context, Machine, Outcome, Status, Step};
+use abide::{done, next};
 use serde::{Deserialize, Serialize, Serializer};
 
 use crate::common::{Lab, Log};
@@ -82,7 +85,7 @@ impl Machine for Greedy {
             }
             Want::UnwritableState => {
                 ctx.state_mut().0 = "unwritable".into();
-                ctx.sleep(abide::days(1)).then(Want::LargeState)
+                ctx.sleep(abide::time::days(1)).then(Want::LargeState)
             }
             Want::UnwritableResult => done(Result_::Map(BTreeMap::from([(vec![1], 1)]))),
         }

@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
+use abide::machine::{Fault, FaultKind};
 use abide::testing::Kit;
-use abide::{
-    Context, Fault, FaultKind, Machine, Outcome, Step, done, hours, millis, minutes, secs,
-};
+use abide::time::{hours, millis, minutes, secs};
+use abide::{Context, Machine, Outcome, Step, done};
 
 use crate::common::{Gate, Lab, Log};
 
@@ -113,5 +113,5 @@ async fn a_time_limit_goes_by_the_clock_of_the_test() {
         kit.get(order.id()).await.unwrap().unwrap().finished_at,
         Some(kit.now())
     );
-    assert!(kit.now() > abide::Timestamp::default() + secs(600));
+    assert!(kit.now() > abide::time::Timestamp::default() + secs(600));
 }

@@ -1,9 +1,10 @@
 //! Cancelling what waits, what sleeps and what runs.
 
-use abide::{
-    CommandStatus, HistoryEvent, InstanceId, NotDone, OperateError, Status, done, hours, millis,
-    secs,
-};
+use abide::client::{NotDone, OperateError};
+use abide::history::HistoryEvent;
+use abide::model::CommandStatus;
+use abide::time::{hours, millis, secs};
+use abide::{InstanceId, Status, done};
 use serde_json::{Value, json};
 
 use crate::GO;
@@ -25,7 +26,7 @@ on_every_store! {
         for (how, status) in [("waits", Status::AwaitingSignal), ("sleeps", Status::Scheduled)] {
             let order = lab.start(Script::any(), json!(how)).key(how).await.unwrap();
             lab.until_status(order.id(), status).await;
-            let pending = lab.signal_named(&order, "other", abide::Arguments::default()).await.unwrap();
+            let pending = lab.signal(&order, "other", abide::message::Arguments::default()).await.unwrap();
             let cancelled = lab.cancel(&order, "not wanted").await.unwrap();
             assert_eq!((cancelled.id, cancelled.children), (order.id(), 0));
             let row = lab.now(order.id()).await;
@@ -109,7 +110,7 @@ on_every_store! {
             Box::pin(async move {
                 gate.pass().await;
                 *ctx.state_mut() = json!("changed");
-                ctx.spawn([abide::new_start(Script::any(), json!("child"))]).then(At::Two)
+                ctx.spawn([abide::client::new_start(Script::any(), json!("child"))]).then(At::Two)
             })
         })).start().await.unwrap();
         let order = lab.start(Script::any(), json!("as it was")).key("k").await.unwrap();
@@ -119,7 +120,7 @@ on_every_store! {
         eventually("its outcome to be dropped", async || engine.stats().stale == 1).await;
         let row = lab.now(order.id()).await;
         assert_eq!((row.status, row.state.to::<Value>().unwrap()), (Status::Cancelled, json!("as it was")));
-        let children = abide::Filter { parent: Some(order.id()), ..abide::Filter::default() };
+        let children = abide::store::Filter { parent: Some(order.id()), ..abide::store::Filter::default() };
         assert!(lab.list(&children, None, 9).await.unwrap().items.is_empty(), "no children either");
         engine.shutdown().await;
     }
@@ -146,7 +147,7 @@ on_every_store! {
     async fn what_has_ended_or_is_not_there_is_refused(lab: Lab) {
         // rules 2.5 and 11.2
         let engine = lab.engine().machine(Script::new(|at, _| match at {
-            At::One => abide::continue_as_new(At::Two),
+            At::One => abide::machine::continue_as_new(At::Two),
             _ => done(json!(null)),
         })).start().await.unwrap();
         let order = lab.start(Script::any(), json!(null)).key("k").await.unwrap();

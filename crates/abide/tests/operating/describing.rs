@@ -1,6 +1,10 @@
 //! Descriptions of an instance: its wait, and its health.
 
-use abide::{Liveness, WaitKind, done, hours, new_start, retry_in};
+use abide::client::new_start;
+use abide::done;
+use abide::machine::retry_in;
+use abide::model::{Liveness, WaitKind};
+use abide::time::hours;
 use serde_json::json;
 
 use crate::GO;
@@ -53,7 +57,7 @@ on_every_store! {
         let later = lab.start(Script::any(), json!(null)).delay(hours(1)).await.unwrap();
         assert_eq!(lab.describe(later.id()).await.unwrap().unwrap().liveness, Liveness::Scheduled);
         // A buffered signal that is not waited for is healthy.
-        lab.signal_named("timer", "early", abide::Arguments::default()).await.unwrap();
+        lab.signal("timer", "early", abide::message::Arguments::default()).await.unwrap();
         assert_eq!(lab.describe("timer").await.unwrap().unwrap().liveness, Liveness::Scheduled);
         assert!(lab.describe("missing").await.unwrap().is_none());
         let diagnosis = lab.doctor().await.unwrap();
@@ -108,7 +112,8 @@ on_every_store! {
 on_every_store! {
     async fn repair_refuses_what_there_is_nothing_to_repair_of(lab: Lab) {
         // rule 11.3
-        use abide::{OperateError, Status};
+        use abide::Status;
+        use abide::client::OperateError;
         let engine = lab.engine().machine(Script::new(|_, _| done(json!(null)))).start().await.unwrap();
         let order = lab.start(Script::any(), json!(null)).key("k").await.unwrap();
         lab.came_to(&order).await;

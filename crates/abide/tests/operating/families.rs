@@ -1,6 +1,7 @@
 //! Cancelling parents and children.
 
-use abide::{Status, done, new_start};
+use abide::client::new_start;
+use abide::{Status, done};
 use serde_json::json;
 
 use crate::GO;

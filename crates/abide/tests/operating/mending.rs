@@ -1,9 +1,12 @@
 //! Rows that were broken by hand: all readers and the doctor see the same in them, and repair puts just that right.
 
-use abide::{
-    CommandId, Context, Filter, HistoryEvent, Instance, InstanceId, Liveness, Machine, Messages,
-    Outcome, Reason, ReasonCode, Signal, Status, Step, done, hours, new_start,
-};
+use abide::client::new_start;
+use abide::history::HistoryEvent;
+use abide::machine::Messages;
+use abide::model::{CommandId, Instance, Liveness, Reason, ReasonCode};
+use abide::store::Filter;
+use abide::time::hours;
+use abide::{Context, InstanceId, Machine, Outcome, Signal, Status, Step, done};
 use serde_json::{Value, json};
 
 use crate::GO;
@@ -95,9 +98,9 @@ enum Hand {
 /// Writes to the tables behind the engine's back.
 async fn tamper(lab: &Lab, id: InstanceId, hand: Hand) {
     if let Some(memory) = lab.in_memory() {
-        let filter = abide::CommandFilter {
+        let filter = abide::store::CommandFilter {
             instance: Some(id),
-            ..abide::CommandFilter::default()
+            ..abide::store::CommandFilter::default()
         };
         let commands = lab.list_commands(&filter, None, 10).await.unwrap().items;
         let of_parent = Filter {
@@ -105,15 +108,15 @@ async fn tamper(lab: &Lab, id: InstanceId, hand: Hand) {
             ..Filter::default()
         };
         let children = lab.list(&of_parent, None, 10).await.unwrap().items;
-        let name = |text: &str| abide::Name::new(text).unwrap();
+        let name = |text: &str| abide::model::Name::new(text).unwrap();
         for command in commands {
-            let change = |command: &mut abide::Command| match hand {
+            let change = |command: &mut abide::model::Command| match hand {
                 Hand::Rename => {
                     command.name = name("go");
                     true
                 }
                 Hand::Update => {
-                    command.kind = abide::CommandKind::Update;
+                    command.kind = abide::model::CommandKind::Update;
                     true
                 }
                 Hand::Forget => false,
@@ -146,7 +149,7 @@ async fn tamper(lab: &Lab, id: InstanceId, hand: Hand) {
         let mine =
             abide::sqlite::rusqlite::Connection::open(lab.url().trim_start_matches("sqlite:"));
         let mine = mine.unwrap();
-        mine.busy_timeout(abide::secs(10)).unwrap();
+        mine.busy_timeout(abide::time::secs(10)).unwrap();
         let statements = match hand {
             Hand::Rename => vec![format!(
                 "update abide_signals set name = 'go' where pending_in = {id}"

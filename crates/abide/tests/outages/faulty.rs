@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use abide::{Abide, Error, StartError, Status, done, hours, millis, new_start};
+use abide::client::{StartError, new_start};
+use abide::time::{hours, millis};
+use abide::{Abide, Error, Status, done};
 use abide_kernel::{Op, Store};
 use futures_util::future::join_all;
 use serde_json::json;

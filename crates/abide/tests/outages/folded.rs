@@ -3,7 +3,9 @@
 
 use std::sync::Arc;
 
-use abide::{InstanceId, Json, Name, Status, hours, secs};
+use abide::model::{Json, Name};
+use abide::time::{hours, secs};
+use abide::{InstanceId, Status};
 use abide_kernel::committer::{Commits, Committer, Extensions, Folded, Submit};
 use abide_kernel::model::{Claim, Commit, Committed, Heartbeat, Lane, Outcome, WorkerId};
 use abide_kernel::{Answer, ClaimRequest, Error, Extension, NewWorker, Op, Store};
@@ -33,7 +35,7 @@ pub async fn held(lab: &Lab, count: usize) -> Vec<Claim> {
         version: 1,
     };
     let queue = Name::new("default").unwrap();
-    let starts = (0..count).map(|_| abide::new_start(Script::any(), json!(0)));
+    let starts = (0..count).map(|_| abide::client::new_start(Script::any(), json!(0)));
     lab.start_all(starts).await.unwrap();
     let worker = NewWorker {
         name: Name::new("w").unwrap(),

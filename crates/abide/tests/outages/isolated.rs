@@ -4,7 +4,9 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use abide::{Abide, InstanceId, Signal, Status, done, hours, millis, new_start, secs};
+use abide::client::new_start;
+use abide::time::{hours, millis, secs};
+use abide::{Abide, InstanceId, Signal, Status, done};
 use abide_kernel::committer::{Commits, Committer, Submit};
 use abide_kernel::model::{Committed, Target};
 use abide_kernel::{Error, Op};
@@ -407,7 +409,7 @@ on_every_store! {
             let times = times.get(&n).copied().unwrap_or_default();
             match answer {
                 Ok(_) => assert_eq!(times, 1, "{n} was started {times} times"),
-                Err(abide::StartError::Error(abide::Error::Unknown(_))) => assert!(times <= 1, "{n}"),
+                Err(abide::client::StartError::Error(abide::Error::Unknown(_))) => assert!(times <= 1, "{n}"),
                 Err(error) => assert_eq!(times, 0, "{n} was started, though: {error}"),
             }
         }

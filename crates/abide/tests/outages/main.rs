@@ -29,7 +29,8 @@ mod signals;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 
-use abide::{InstanceId, Status, done, millis, next};
+use abide::time::millis;
+use abide::{InstanceId, Status, done, next};
 use common::{At, Lab, Script};
 use serde_json::json;
 
@@ -54,7 +55,7 @@ fn walk() -> Script {
 
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 async fn start_walks(lab: &Lab, count: usize) -> Vec<InstanceId> {
-    let starts = (0..count).map(|_| abide::new_start(Script::any(), json!(0)));
+    let starts = (0..count).map(|_| abide::client::new_start(Script::any(), json!(0)));
     let started = lab.start_all(starts).await.unwrap();
     started.into_iter().map(|one| one.unwrap().id()).collect()
 }

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use abide::{Abide, Error, StartError, Status, hours, millis, secs};
+use abide::client::StartError;
+use abide::time::{hours, millis, secs};
+use abide::{Abide, Error, Status};
 use abide_pgtest::Server;
 use serde_json::json;
 
@@ -77,7 +79,7 @@ async fn an_outage_longer_than_the_lease_loses_nothing() {
     // rules 1.1, 1.3, 5.3
     let site = Site::new().await;
     let lab = &site.lab;
-    let build = |engine: abide::EngineBuilder| {
+    let build = |engine: abide::engine::EngineBuilder| {
         engine
             .lease(millis(600))
             .queue("default", 10)

@@ -3,7 +3,9 @@
 use std::net::SocketAddr;
 use std::time::Instant;
 
-use abide::{Abide, BoxError, Engine, Flow, InstanceId, Signal, Status, Workflow, millis, secs};
+use abide::engine::Engine;
+use abide::time::{millis, secs};
+use abide::{Abide, BoxError, Flow, InstanceId, Signal, Status, Workflow};
 use abide_pgtest::{Server, psql};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;

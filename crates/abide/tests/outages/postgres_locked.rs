@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use abide::postgres::tokio_postgres::{self, Client, NoTls};
-use abide::{InstanceId, Status, Timestamp, done, hours, millis, secs};
+use abide::time::{Timestamp, hours, millis, secs};
+use abide::{InstanceId, Status, done};
 use abide_kernel::model::{Lane, Name};
 use abide_kernel::{Answer, ClaimRequest, NewWorker, Op, Store};
 use serde_json::json;

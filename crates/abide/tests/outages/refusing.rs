@@ -1,6 +1,8 @@
 //! A database that will not have one instance, whatever is done about it: triggers that an operator added.
 
-use abide::{Status, done, hours, millis, new_start};
+use abide::client::new_start;
+use abide::time::{hours, millis};
+use abide::{Status, done};
 use serde_json::json;
 
 use crate::common::{Gate, Lab, Script, eventually};

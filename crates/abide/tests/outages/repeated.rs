@@ -3,7 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use abide::{Abide, Filter, Fingerprint, Name, RequestId, millis};
+use abide::Abide;
+use abide::model::{Fingerprint, Name, RequestId};
+use abide::store::Filter;
+use abide::time::millis;
 use abide_kernel::Op;
 use serde_json::json;
 

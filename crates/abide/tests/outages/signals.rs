@@ -1,6 +1,7 @@
 //! Signals on their way through a store that loses requests and answers.
 
-use abide::{Error, SendError, Signal, done};
+use abide::client::SendError;
+use abide::{Error, Signal, done};
 use abide_kernel::Op;
 use serde_json::json;
 

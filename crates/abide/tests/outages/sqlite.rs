@@ -2,8 +2,10 @@
 
 use std::time::Instant;
 
+use abide::client::StartError;
 use abide::sqlite::rusqlite::Connection;
-use abide::{Abide, Error, StartError, millis, secs};
+use abide::time::{millis, secs};
+use abide::{Abide, Error};
 use serde_json::json;
 
 use crate::common::{Lab, Script, eventually, soon};

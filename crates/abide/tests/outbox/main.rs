@@ -23,7 +23,10 @@ mod many;
 mod refusing;
 mod taking;
 
-use abide::{Engine, Filter, Status, done, hours, secs};
+use abide::engine::Engine;
+use abide::store::Filter;
+use abide::time::{hours, secs};
+use abide::{Status, done};
 use caller::Caller;
 use common::{At, Lab, Script, eventually};
 use serde_json::{Value, json};
@@ -79,7 +82,7 @@ fn signal(key: &str, payload: u32) -> String {
 }
 
 /// Waits until there is an instance under a key, and it stands so.
-async fn until(lab: &Lab, key: &str, status: Status) -> abide::Instance {
+async fn until(lab: &Lab, key: &str, status: Status) -> abide::model::Instance {
     let mut found = None;
     eventually(&format!("{key} to be {status}"), async || {
         found = lab.get(key).await.unwrap();
@@ -101,7 +104,8 @@ async fn until_taken(lab: &Lab) {
 async fn payloads(lab: &Lab, key: &str) -> Vec<Value> {
     let mut items = lab.commands(key, None, 10_000).await.unwrap().items;
     items.sort_by_key(|record| record.sequence);
-    let read = |record: &abide::Command| record.arguments.to::<Vec<Value>>().unwrap()[0].clone();
+    let read =
+        |record: &abide::model::Command| record.arguments.to::<Vec<Value>>().unwrap()[0].clone();
     items.iter().map(read).collect()
 }
 
@@ -118,6 +122,11 @@ async fn the_store_in_memory_has_no_outbox() {
     assert_eq!(lab.outbox_depth().await.unwrap(), Default::default());
     let page = lab.refused_requests(None, 9).await.unwrap();
     assert!(page.items.is_empty());
-    assert_eq!(lab.retry_refused(&[abide::OutboxId(1)]).await.unwrap(), 0);
+    assert_eq!(
+        lab.retry_refused(&[abide::outbox::OutboxId(1)])
+            .await
+            .unwrap(),
+        0
+    );
     engine.shutdown().await;
 }

@@ -1,6 +1,8 @@
 //! Requests that are inserted are carried out once, in order, when their transaction commits.
 
-use abide::{EventFilter, Graph, hours};
+use abide::Graph;
+use abide::store::EventFilter;
+use abide::time::hours;
 
 use super::*;
 use crate::caller::connect;

@@ -1,6 +1,9 @@
 //! The number of steps of a queue that run at once.
 
-use abide::{Abide, Context, Fault, Limits, Machine, Outcome, Step, done, new_start, next};
+use abide::client::new_start;
+use abide::machine::Fault;
+use abide::model::Limits;
+use abide::{Abide, Context, Machine, Outcome, Step, done, next};
 use serde_json::json;
 
 use crate::common::{At, Gate, Lab, Most, Script};
@@ -76,7 +79,7 @@ impl Machine for Greedy {
 
     async fn on_error(&self, _: &Fault, _: &mut Context<Self>) -> Outcome<Self> {
         let _inside = self.0.enter();
-        tokio::time::sleep(abide::millis(2)).await;
+        tokio::time::sleep(abide::time::millis(2)).await;
         done("less".into())
     }
 }

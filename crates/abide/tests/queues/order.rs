@@ -1,7 +1,9 @@
 //! In which order a queue is served.
 
+use abide::client::new_start;
+use abide::done;
 use abide::testing::Kit;
-use abide::{Timestamp, done, minutes, new_start, secs};
+use abide::time::{Timestamp, minutes, secs};
 use serde_json::{Value, json};
 
 use crate::common::{Lab, Log, Script};

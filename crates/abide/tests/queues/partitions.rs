@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use abide::{EngineBuilder, done, new_start};
+use abide::client::new_start;
+use abide::done;
+use abide::engine::EngineBuilder;
 use serde_json::json;
 
 use crate::common::{At, Gate, Lab, Log, Most, Script};
@@ -24,7 +26,7 @@ on_every_store! {
                     let most = inside.lock().unwrap().entry(key).or_default().clone();
                     let _inside = most.enter();
                     log.note((key, n));
-                    tokio::time::sleep(abide::millis(1)).await;
+                    tokio::time::sleep(abide::time::millis(1)).await;
                     done(json!(null))
                 })
             }))
@@ -52,15 +54,15 @@ on_every_store! {
         let most: [Most; 3] = Default::default();
         let build = |engine: EngineBuilder| {
             let most = most.clone();
-            engine.run_ahead(0, abide::hours(1)).machine(Script::waiting(move |at, ctx| {
+            engine.run_ahead(0, abide::time::hours(1)).machine(Script::waiting(move |at, ctx| {
                 let most = most.clone();
                 Box::pin(async move {
                     let _inside = most[ctx.state().as_u64().unwrap() as usize].enter();
                     tokio::task::yield_now().await;
                     match (at, ctx.attempt()) {
                         (At::One, _) => abide::next(At::Two),
-                        (At::Two, 0..3) => abide::retry_in(abide::millis(u64::from(ctx.attempt()))),
-                        (At::Two, _) => ctx.sleep(abide::millis(1)).then(At::Three),
+                        (At::Two, 0..3) => abide::machine::retry_in(abide::time::millis(u64::from(ctx.attempt()))),
+                        (At::Two, _) => ctx.sleep(abide::time::millis(1)).then(At::Three),
                         (At::Three, _) => done(json!(null)),
                     }
                 })
@@ -136,7 +138,7 @@ on_every_store! {
         // rules 5.3, 6.3
         let gate = Gate::closed();
         let at_gate = gate.clone();
-        let killable = lab.killable(move |engine| engine.lease(abide::millis(500)).machine(Script::waiting(move |_, _| {
+        let killable = lab.killable(move |engine| engine.lease(abide::time::millis(500)).machine(Script::waiting(move |_, _| {
             let gate = at_gate.clone();
             Box::pin(async move {
                 gate.pass().await;
@@ -148,7 +150,7 @@ on_every_store! {
         let second = lab.start(Script::any(), json!(2)).partition("p").await.unwrap();
         gate.reached_by(1).await;
         killable.die().await;
-        let engine = lab.engine().lease(abide::secs(3)).machine(Script::new(|_, ctx| done(json!(ctx.attempt()))));
+        let engine = lab.engine().lease(abide::time::secs(3)).machine(Script::new(|_, ctx| done(json!(ctx.attempt()))));
         let engine = engine.start().await.unwrap();
         assert_eq!((lab.came_to(&first).await, lab.came_to(&second).await), (json!(1), json!(0)));
         let (first, second) = (lab.now(first.id()).await, lab.now(second.id()).await);

@@ -1,7 +1,9 @@
 //! Steps that follow each other without going through the queue.
 
+use abide::client::new_start;
 use abide::testing::Kit;
-use abide::{Abide, Job, done, hours, millis, new_start, next};
+use abide::time::{hours, millis};
+use abide::{Abide, Job, done, next};
 use serde_json::{Value, json};
 
 use crate::common::{At, Gate, Lab, Log, Script};

@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use abide::{Name, Status, done, hours, new_start};
+use abide::client::new_start;
+use abide::model::Name;
+use abide::time::hours;
+use abide::{Status, done};
 use serde_json::json;
 
 use crate::common::{Gate, Lab, Log, Script, eventually};
@@ -51,7 +54,7 @@ on_every_store! {
         let other = lab.again().await;
         let started = other.start(Script::any(), json!("from another")).await.unwrap();
         assert_eq!(lab.came_to(&started).await, json!("from another"));
-        let later = other.start(Script::any(), json!("later")).delay(abide::millis(100)).await.unwrap();
+        let later = other.start(Script::any(), json!("later")).delay(abide::time::millis(100)).await.unwrap();
         assert_eq!(lab.came_to(&later).await, json!("later"));
         engine.shutdown().await;
     }

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use abide::{
-    Context, Json, Machine, Name, Outcome, Start, Started, Status, Step, continue_as_version, done,
-    hours, next,
-};
+use abide::machine::continue_as_version;
+use abide::model::{Json, Name, Start, Started};
+use abide::time::hours;
+use abide::{Context, Machine, Outcome, Status, Step, done, next};
 
 use crate::common::{Gate, Lab};
 
@@ -158,7 +158,7 @@ on_every_store! {
         let later = lab.start(Tea::<1>::now(), 0).delay(hours(1)).await.unwrap();
         let engine = lab.engine().machine(Tea::<2>::now()).machine(Tea::<1>::now()).start().await.unwrap();
         assert_eq!(lab.now(later.id()).await.version, 1);
-        let soon = lab.start(Tea::<1>::now(), 0).delay(abide::millis(20)).await.unwrap();
+        let soon = lab.start(Tea::<1>::now(), 0).delay(abide::time::millis(20)).await.unwrap();
         assert_eq!(lab.came_to(&soon).await, 11);
         engine.shutdown().await;
     }

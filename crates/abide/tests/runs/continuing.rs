@@ -1,6 +1,9 @@
 //! Instances that continue as new, run after run.
 
-use abide::{HistoryEvent, NotDone, Status, continue_as_new, done, new_start, stop};
+use abide::client::{NotDone, new_start};
+use abide::history::HistoryEvent;
+use abide::machine::continue_as_new;
+use abide::{Status, done, stop};
 use serde_json::{Value, json};
 
 use crate::common::{At, Lab, Script, eventually};
@@ -57,7 +60,7 @@ on_every_store! {
             let last = runs(&lab, first).await[2].id;
             let exact = (first, 1, Status::Continued);
             let expected = if key.is_none() { (last, 3, Status::AwaitingSignal) } else { exact };
-            let seen = |run: abide::Instance| (run.id, run.run.number, run.status);
+            let seen = |run: abide::model::Instance| (run.id, run.run.number, run.status);
             assert_eq!(seen(order.get().await.unwrap().unwrap()), expected);
             assert_eq!(seen(lab.current(first).await.unwrap().unwrap()), expected);
             assert_eq!(seen(lab.describe(first).await.unwrap().unwrap().instance), expected);

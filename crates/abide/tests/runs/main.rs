@@ -17,7 +17,9 @@ mod continuing;
 mod reserving;
 mod restarting;
 
-use abide::{Filter, Instance, InstanceId, Signal};
+use abide::model::Instance;
+use abide::store::Filter;
+use abide::{InstanceId, Signal};
 use common::Lab;
 
 pub const NOTE: Signal<u64> = Signal::new("note");

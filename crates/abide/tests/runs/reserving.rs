@@ -1,6 +1,8 @@
 //! Instances that have a key and no run yet.
 
-use abide::{Liveness, OperateError, StartError, Status, done};
+use abide::client::{OperateError, StartError};
+use abide::model::Liveness;
+use abide::{Status, done};
 use serde_json::json;
 
 use crate::GO;

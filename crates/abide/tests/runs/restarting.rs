@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use abide::{HistoryEvent, InstanceId, OperateError, Status, done, new_start, next, stop};
+use abide::client::{OperateError, new_start};
+use abide::history::HistoryEvent;
+use abide::{InstanceId, Status, done, next, stop};
 use serde_json::json;
 
 use crate::common::{At, Lab, Script};
@@ -120,7 +122,7 @@ on_every_store! {
         assert_eq!(error.outcome(), Some("rejected_not_current"));
         // Another has its key by now.
         well.store(true, Ordering::SeqCst);
-        let holder = lab.start(Script::any(), json!(null)).key("waiting").scope(abide::Scope::ALWAYS).await.unwrap();
+        let holder = lab.start(Script::any(), json!(null)).key("waiting").scope(abide::model::Scope::ALWAYS).await.unwrap();
         lab.came_to(&holder).await;
         let error = lab.restart(second).await.unwrap_err();
         assert!(matches!(error, OperateError::KeyTaken { holder: by } if by == holder.id()), "{error}");

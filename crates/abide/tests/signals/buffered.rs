@@ -1,6 +1,7 @@
 //! Signals that come before they are waited for.
 
-use abide::{HistoryEvent, done};
+use abide::done;
+use abide::history::HistoryEvent;
 use serde_json::json;
 
 use crate::common::{At, Gate, Lab, Script};

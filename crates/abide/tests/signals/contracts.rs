@@ -1,6 +1,8 @@
 //! Contracts: stored when an instance starts, and enforced also by processes that have no code for it.
 
-use abide::{Json, Key, Name, SendError, Start, ValidationErrors};
+use abide::client::SendError;
+use abide::contract::ValidationErrors;
+use abide::model::{Json, Key, Name, Start};
 use serde_json::{Value, json};
 
 use crate::common::{Lab, Script};
@@ -23,7 +25,7 @@ fn wrong(error: SendError) -> ValidationErrors {
 
 /// The fields, each with the codes of its problems.
 fn codes(errors: &ValidationErrors) -> Value {
-    let of = |problems: &Vec<abide::Problem>| {
+    let of = |problems: &Vec<abide::contract::Problem>| {
         json!(
             problems
                 .iter()
@@ -45,11 +47,11 @@ on_every_store! {
         let engine = lab.engine().machine(Strict).start().await.unwrap();
         let outside = lab.again().await;
         let id = outside.start_named(strict_named("order:1")).await.unwrap().id();
-        let error = outside.signal_named("order:1", "shipped", args(&[])).await.unwrap_err();
+        let error = outside.signal("order:1", "shipped", args(&[])).await.unwrap_err();
         assert_eq!(error.outcome(), Some("rejected_unknown_signal"));
-        let error = outside.signal_named("order:1", "paid", named(&[("amount", json!("five")), ("colour", json!(1))])).await;
+        let error = outside.signal("order:1", "paid", named(&[("amount", json!("five")), ("colour", json!(1))])).await;
         assert_eq!(codes(&wrong(error.unwrap_err())), json!({"amount": ["wrong_type"], "colour": ["unknown"]}));
-        outside.signal_named("order:1", "paid", named(&[("amount", json!(5))])).await.unwrap();
+        outside.signal("order:1", "paid", named(&[("amount", json!(5))])).await.unwrap();
         assert_eq!(crate::value(&lab.ended(id).await.result.unwrap()), json!(payment(5)));
         engine.shutdown().await;
     }
@@ -71,7 +73,7 @@ on_every_store! {
                 json!({"amount": ["null_not_allowed"], "extra": ["unknown"]})),
         ];
         for (name, arguments, expected) in cases {
-            let error = lab.signal_named("order:1", name, arguments.clone()).await.unwrap_err();
+            let error = lab.signal("order:1", name, arguments.clone()).await.unwrap_err();
             assert_eq!(error.reason(), Some("invalid_signal_arguments"));
             assert_eq!(codes(&wrong(error)), expected, "{name} {arguments:?}");
         }
@@ -82,7 +84,7 @@ on_every_store! {
     async fn arguments_are_bound_by_position_or_by_name_and_defaults_fill_in(lab: Lab) {
         // rules 8.1, 8.3 and 8.4
         let engine = lab.engine().machine(Strict).start().await.unwrap();
-        let payload = |value: Value| abide::Arguments::Payload(Json::of(&value).unwrap());
+        let payload = |value: Value| abide::message::Arguments::Payload(Json::of(&value).unwrap());
         let cases = [
             (args(&[json!("attic")]), json!(["attic", 1, []])),
             (args(&[json!("attic"), json!("third"), json!("a"), json!("b")]), json!(["attic", "third", ["a", "b"]])),
@@ -92,7 +94,7 @@ on_every_store! {
         ];
         for (at, (arguments, expected)) in cases.into_iter().enumerate() {
             let order = lab.start(Strict, json!(null)).key(format!("k{at}")).await.unwrap();
-            lab.signal_named(&order, "moved", arguments.clone()).await.unwrap();
+            lab.signal(&order, "moved", arguments.clone()).await.unwrap();
             assert_eq!(lab.came_to(&order).await, expected, "{arguments:?}");
         }
         engine.shutdown().await;
@@ -103,7 +105,7 @@ on_every_store! {
     async fn normalised_alike_they_are_the_same_signal(lab: Lab) {
         // rules 7.3 and 8.3
         let order = lab.start(Strict, json!(null)).key("order:1").await.unwrap();
-        let send = |arguments| lab.signal_named("order:1", "moved", arguments).dedup("d");
+        let send = |arguments| lab.signal("order:1", "moved", arguments).dedup("d");
         assert!(!send(args(&[json!("attic")])).await.unwrap().duplicate);
         assert!(send(named(&[("floor", json!(1)), ("place", json!("attic"))])).await.unwrap().duplicate);
         assert!(send(named(&[("floor", json!(2)), ("place", json!("attic"))])).await.is_err());
@@ -116,10 +118,10 @@ on_every_store! {
     async fn a_machine_that_declares_none_takes_any_signal_and_no_update(lab: Lab) {
         // rules 7.3 and 9.1
         let order = lab.start(Script::any(), json!(null)).key("order:1").await.unwrap();
-        lab.signal_named(&order, "whatever", named(&[("a", json!(1))])).await.unwrap();
+        lab.signal(&order, "whatever", named(&[("a", json!(1))])).await.unwrap();
         let update: abide::Update<(), ()> = abide::Update::new("anything");
         let error = lab.update("order:1", update, &()).await.unwrap_err();
-        let abide::UpdateError::Send(error) = error else { panic!("{error}") };
+        let abide::client::UpdateError::Send(error) = error else { panic!("{error}") };
         assert_eq!((error.outcome(), error.reason()), (Some("rejected_unknown_update"), Some("unknown_update")));
     }
 }
@@ -129,11 +131,11 @@ on_every_store! {
         // rule 8.2
         let old = lab.start(Strict, json!(null)).key("old").await.unwrap();
         // The machine is declared anew, and takes anything.
-        let free = abide::Start { version: Some(1), ..strict_named("new") };
+        let free = abide::model::Start { version: Some(1), ..strict_named("new") };
         let engine = lab.engine().machine(Anything).start().await.unwrap();
         let new = lab.start_named(free).await.unwrap().id();
-        lab.signal_named(new, "shipped", args(&[])).await.unwrap();
-        let error = lab.signal_named(old.id(), "shipped", args(&[])).await.unwrap_err();
+        lab.signal(new, "shipped", args(&[])).await.unwrap();
+        let error = lab.signal(old.id(), "shipped", args(&[])).await.unwrap_err();
         assert_eq!(error.outcome(), Some("rejected_unknown_signal"));
         engine.shutdown().await;
     }
@@ -172,13 +174,13 @@ impl abide::Machine for Senseless {
     type State = Value;
     type Output = Value;
 
-    fn messages() -> abide::Messages {
-        use abide::{Accepts, Parameter};
+    fn messages() -> abide::machine::Messages {
+        use abide::contract::{Accepts, Parameter};
         let accepts = |name: &str, parameters: Vec<Parameter>| Accepts {
             name: Name::new(name).unwrap(),
             parameters: Some(parameters),
         };
-        abide::Messages::new()
+        abide::machine::Messages::new()
             .signal_of(accepts("a", vec![Parameter::new("x", "colour")]))
             .signal_of(accepts(
                 "b",

@@ -2,7 +2,10 @@
 //!
 //! Counted, not timed: instructions of SQLite's machine, rows that PostgreSQL fetches.
 
-use abide::{Command, InstanceId, Limits, Name, Timestamp, new_signal, new_start};
+use abide::InstanceId;
+use abide::client::{new_signal, new_start};
+use abide::model::{Command, Limits, Name};
+use abide::time::Timestamp;
 use abide_kernel::model::{Claim, Commit, Lane, NewCommand, Outcome, Wait};
 use abide_kernel::{Answer, ClaimRequest, NewWorker, Op};
 use serde_json::json;
@@ -52,21 +55,21 @@ async fn two(lab: &Lab) -> [(&'static str, InstanceId); 2] {
 fn register() -> Op {
     Op::Register(NewWorker {
         name: name("counting"),
-        lease: abide::hours(1),
+        lease: abide::time::hours(1),
         queues: vec![name("empty"), name("crowded")],
         lanes: vec![lane()],
         build: None,
     })
 }
 
-fn worker(answers: Vec<Answer>) -> abide::WorkerId {
+fn worker(answers: Vec<Answer>) -> abide::model::WorkerId {
     match &answers[..] {
         [Answer::Registered(worker)] => worker.id,
         other => panic!("{other:?}"),
     }
 }
 
-fn claim(worker: abide::WorkerId, queue: &str) -> Op {
+fn claim(worker: abide::model::WorkerId, queue: &str) -> Op {
     Op::Claim(ClaimRequest {
         worker,
         queue: name(queue),
@@ -87,7 +90,7 @@ fn claimed(answers: Vec<Answer>) -> (Claim, Vec<Command>) {
 }
 
 fn commit(claim: Claim, outcome: Outcome) -> Op {
-    let took = abide::millis(1);
+    let took = abide::time::millis(1);
     Op::Commit {
         commits: vec![Commit {
             claim,
@@ -106,14 +109,14 @@ fn wait_for_go() -> Outcome {
         events: Vec::new(),
         timeout_ms: None,
         next: name("two"),
-        state: abide::Json::null(),
+        state: abide::model::Json::null(),
     })
 }
 
 fn next() -> Outcome {
     Outcome::Next {
         step: name("one"),
-        state: abide::Json::null(),
+        state: abide::model::Json::null(),
         delay_ms: 0,
     }
 }
@@ -148,7 +151,7 @@ async fn sqlite_takes_as_many_steps_of_its_machine() {
     let lab = Lab::sqlite().await;
     let two = two(&lab).await;
     let mut mine = Connection::open(lab.url().trim_start_matches("sqlite:")).unwrap();
-    mine.busy_timeout(abide::secs(10)).unwrap();
+    mine.busy_timeout(abide::time::secs(10)).unwrap();
     let steps = Arc::new(AtomicU64::new(0));
     let counted = steps.clone();
     let count = move || {

@@ -46,8 +46,8 @@ on_every_store! {
         // rule 7.3
         lab.start(Script::any(), json!(null)).key("order:1").await.unwrap();
         let send = |text: &str| {
-            let payload = abide::Arguments::Payload(abide::Json::parse(text.to_owned()).unwrap());
-            lab.signal_named("order:1", "x", payload).dedup("d")
+            let payload = abide::message::Arguments::Payload(abide::model::Json::parse(text.to_owned()).unwrap());
+            lab.signal("order:1", "x", payload).dedup("d")
         };
         assert!(!send(r#"{"a": 1, "b": [1.0, "é"]}"#).await.unwrap().duplicate);
         assert!(send(r#"{"b":[1,"\u00e9"],"a":1.0}"#).await.unwrap().duplicate);

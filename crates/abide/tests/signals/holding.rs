@@ -1,6 +1,9 @@
 //! Signals that are held for a key that no instance has yet.
 
-use abide::{CommandFilter, Key, done, hours, millis};
+use abide::done;
+use abide::model::Key;
+use abide::store::CommandFilter;
+use abide::time::{hours, millis};
 use serde_json::json;
 
 use crate::common::{At, Lab, Script};
@@ -90,8 +93,8 @@ on_every_store! {
 on_every_store! {
     async fn a_held_signal_is_validated_against_the_contract_of_the_instance_that_starts(lab: Lab) {
         // rules 7.8 and 8.2
-        let good = lab.signal_named("order:1", "paid", args(&[json!(5)])).hold_for(hours(1)).await.unwrap();
-        let bad = lab.signal_named("order:1", "paid", args(&[json!("five")])).hold_for(hours(1)).await.unwrap();
+        let good = lab.signal("order:1", "paid", args(&[json!(5)])).hold_for(hours(1)).await.unwrap();
+        let bad = lab.signal("order:1", "paid", args(&[json!("five")])).hold_for(hours(1)).await.unwrap();
         let unknown = lab.signal("order:1", GO, &()).hold_for(hours(1)).await.unwrap();
         let engine = lab.engine().machine(crate::Strict).start().await.unwrap();
         let order = lab.start(crate::Strict, json!(null)).key("order:1").await.unwrap();
@@ -112,7 +115,7 @@ on_every_store! {
         // rules 7.8 and 10.1
         let engine = lab.engine().machine(Script::new(|at, ctx| match at {
             At::One if ctx.state() == "parent" => {
-                ctx.spawn([abide::new_start(Script::any(), json!("child")).key("child:1")]).then(At::Three)
+                ctx.spawn([abide::client::new_start(Script::any(), json!("child")).key("child:1")]).then(At::Three)
             }
             At::One => ctx.wait_for(PAID).then(At::Two),
             At::Two => done(json!(ctx.awaited(PAID)?.amount)),

@@ -29,10 +29,12 @@ mod timeouts;
 mod waiting;
 mod with_start;
 
-use abide::{
-    Accepts, Arguments, Command, Context, InstanceId, Json, Machine, Message, Messages, Name,
-    Outcome, Parameter, SendError, Signal, Status, Step, done,
-};
+use abide::client::SendError;
+use abide::contract::{Accepts, Parameter};
+use abide::machine::Messages;
+use abide::message::Arguments;
+use abide::model::{Command, Json, Name};
+use abide::{Context, InstanceId, Machine, Message, Outcome, Signal, Status, Step, done};
 use common::{At, Lab, Script};
 use serde_json::{Value, json};
 

@@ -1,6 +1,7 @@
 //! Waiting again for more of the same: a pack accumulates.
 
-use abide::{HistoryEvent, Status, done, next};
+use abide::history::HistoryEvent;
+use abide::{Status, done, next};
 use serde_json::json;
 
 use crate::common::{At, Gate, Lab, Log, Script, eventually};
@@ -136,7 +137,7 @@ on_every_store! {
         let order = lab.start(Script::any(), json!(null)).await.unwrap();
         gate.reached_by(1).await;
         for name in ["b", "a"] {
-            lab.signal_named(order.id(), name, crate::args(&[])).await.unwrap();
+            lab.signal(order.id(), name, crate::args(&[])).await.unwrap();
         }
         gate.open();
         lab.came_to(&order).await;

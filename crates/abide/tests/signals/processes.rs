@@ -1,6 +1,8 @@
 //! Signals between processes: here, between two handles on one store that share nothing else.
 
-use abide::{done, hours, new_signal, new_start, next};
+use abide::client::{new_signal, new_start};
+use abide::time::hours;
+use abide::{done, next};
 use serde_json::json;
 
 use crate::common::{At, Lab, Script};

@@ -1,6 +1,9 @@
 //! The record of every signal, and what the history tells of it.
 
-use abide::{CommandFilter, CommandKind, CommandStatus, HistoryEvent, Key, Name, done, next};
+use abide::history::HistoryEvent;
+use abide::model::{CommandKind, CommandStatus, Key, Name};
+use abide::store::CommandFilter;
+use abide::{done, next};
 use serde_json::json;
 
 use crate::common::{At, Lab, Script};
@@ -14,7 +17,7 @@ on_every_store! {
         lab.signal("order:1", NOTE, &"one".into()).dedup("a").source("crm").await.unwrap();
         lab.signal("order:1", NOTE, &"two".into()).await.unwrap();
         lab.signal("order:1", NOTE, &"else".into()).dedup("a").await.unwrap_err();
-        lab.signal_named("order:1", "never", args(&[json!(1)])).await.unwrap();
+        lab.signal("order:1", "never", args(&[json!(1)])).await.unwrap();
         let sent = sent_to(&lab, id).await;
         let lives: Vec<_> = sent.iter().map(|one| one.status.name()).collect();
         assert_eq!(lives, ["received", "received", "rejected", "received"]);

@@ -1,12 +1,15 @@
 //! The decision table: each refusal has an outcome, and leaves a record.
 
-use abide::{Abide, InstanceId, Limits, SendError, continue_as_new, done};
+use abide::client::SendError;
+use abide::machine::continue_as_new;
+use abide::model::Limits;
+use abide::{Abide, InstanceId, done};
 use serde_json::json;
 
 use crate::common::{At, Lab, Script};
 use crate::{GO, NOTE, PAID, args, decision, payment, sent_to, waits_for};
 
-fn rejected(error: SendError) -> abide::Rejected {
+fn rejected(error: SendError) -> abide::client::Rejected {
     match error {
         SendError::Rejected(rejected) => *rejected,
         other => panic!("{other}"),
@@ -19,7 +22,7 @@ on_every_store! {
         for error in [
             lab.signal("missing", GO, &()).await.unwrap_err(),
             lab.signal(InstanceId(999_999), GO, &()).await.unwrap_err(),
-            lab.signal("999999", GO, &()).hold_for(abide::hours(1)).await.unwrap_err(),
+            lab.signal("999999", GO, &()).hold_for(abide::time::hours(1)).await.unwrap_err(),
         ] {
             assert!(matches!(error, SendError::NoTarget(_)));
             assert_eq!(decision(&error), ("no_target", None));
@@ -95,7 +98,7 @@ on_every_store! {
         let order = lab.start(crate::Strict, json!(null)).key("order:1").await.unwrap();
         let unknown = lab.signal("order:1", NOTE, &"a".into()).await.unwrap_err();
         assert_eq!(decision(&unknown), ("rejected_unknown_signal", Some("unknown_signal")));
-        let invalid = lab.signal_named("order:1", "paid", args(&[json!("five"), json!(null), json!(1)])).await.unwrap_err();
+        let invalid = lab.signal("order:1", "paid", args(&[json!("five"), json!(null), json!(1)])).await.unwrap_err();
         assert_eq!(decision(&invalid), ("rejected_invalid_arguments", Some("invalid_signal_arguments")));
         let text = invalid.to_string();
         assert!(text.contains("amount") && text.contains("break the contract"), "{text}");
@@ -142,7 +145,7 @@ on_every_store! {
     async fn the_inbox_of_five_thousand_is_full_by_default(lab: Lab) {
         // rules 7.3 and 16.3
         lab.start(Script::any(), json!(null)).key("order:1").await.unwrap();
-        let signals = (0..5_001).map(|_| abide::new_signal("order:1", GO, &()));
+        let signals = (0..5_001).map(|_| abide::client::new_signal("order:1", GO, &()));
         let sent = lab.signal_all(signals).await.unwrap();
         assert!(sent[..5_000].iter().all(Result::is_ok));
         assert_eq!(decision(sent[5_000].as_ref().unwrap_err()).1, Some("inbox_full"));

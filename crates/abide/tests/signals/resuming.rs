@@ -1,6 +1,8 @@
 //! The source of a wake, until it is applied.
 
-use abide::{ResumeKind, ResumeSource, Status, WaitKind, done, millis, next};
+use abide::model::{ResumeKind, ResumeSource, WaitKind};
+use abide::time::millis;
+use abide::{Status, done, next};
 use serde_json::json;
 
 use crate::common::{At, Gate, Lab, Script};

@@ -1,6 +1,8 @@
 //! The targets of signals, one at a time and many at once.
 
-use abide::{Key, SendError, Target, done, new_signal, new_start};
+use abide::client::{SendError, new_signal, new_start};
+use abide::done;
+use abide::model::{Key, Target};
 use serde_json::json;
 
 use crate::common::{At, Lab, Script};
@@ -81,7 +83,7 @@ on_every_store! {
             say("reserved", "4"),
             say("live", "3").dedup("d"),
             say("live", "other").dedup("d"),
-            say("missing", "5").hold_for(abide::hours(1)),
+            say("missing", "5").hold_for(abide::time::hours(1)),
             say(&over.id().to_string(), "6"),
         ]).await.unwrap();
         let outcomes: Vec<_> = sent.iter().map(|one| match one {
@@ -112,7 +114,7 @@ on_every_store! {
         let errors = [
             lab.signal("order\u{7}", NOTE, &"a".into()).await.unwrap_err(),
             lab.signal("", NOTE, &"a".into()).await.unwrap_err(),
-            lab.signal_named("order:1", "", args(&[])).await.unwrap_err(),
+            lab.signal("order:1", "", args(&[])).await.unwrap_err(),
             lab.signal("order:1", NOTE, &"a".into()).dedup("").await.unwrap_err(),
         ];
         for error in errors {
@@ -120,7 +122,7 @@ on_every_store! {
         }
         let signals = [new_signal("order:1", NOTE, &"a".into()), new_signal("", NOTE, &"b".into())];
         assert!(lab.signal_all(signals).await.is_err());
-        assert!(lab.signal_all(Vec::<abide::SignalBuilder>::new()).await.unwrap().is_empty());
+        assert!(lab.signal_all(Vec::<abide::client::SignalBuilder>::new()).await.unwrap().is_empty());
         assert!(sent_to(&lab, order.id()).await.is_empty());
     }
 }

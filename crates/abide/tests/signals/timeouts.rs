@@ -1,6 +1,9 @@
 //! Waits that end when their time is up.
 
-use abide::{Cause, HistoryEvent, Status, WaitKind, done, hours, millis};
+use abide::history::HistoryEvent;
+use abide::model::{Cause, WaitKind};
+use abide::time::{hours, millis};
+use abide::{Status, done};
 use serde_json::json;
 
 use crate::common::{At, Lab, Script};
@@ -70,7 +73,7 @@ on_every_store! {
         })).start().await.unwrap();
         let order = lab.start(Script::any(), json!(null)).key("order:1").await.unwrap();
         for _ in 0..2 {
-            lab.signal_named(&order, "part", crate::args(&[])).await.unwrap();
+            lab.signal(&order, "part", crate::args(&[])).await.unwrap();
         }
         assert_eq!(lab.came_to(&order).await, json!([true, 2]));
         let sent = sent_to(&lab, order.id()).await;

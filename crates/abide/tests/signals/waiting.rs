@@ -1,6 +1,7 @@
 //! The signals that wake a step, and those that it then gets.
 
-use abide::{Cause, Status, WaitKind, done, next};
+use abide::model::{Cause, WaitKind};
+use abide::{Status, done, next};
 use serde_json::json;
 
 use crate::common::{At, Lab, Script};
@@ -50,7 +51,7 @@ on_every_store! {
             }
             lab.signal(&keys[0], PAID, &payment(1)).await.unwrap();
             lab.signal(&keys[1], NOTE, &"hello".into()).await.unwrap();
-            lab.signal_named(&keys[2], "stopped", args(&[])).await.unwrap();
+            lab.signal(&keys[2], "stopped", args(&[])).await.unwrap();
             for (order, name) in orders.iter().zip(["paid", "note", "stopped"]) {
                 assert_eq!(lab.came_to(order).await, json!([name]));
             }
@@ -98,11 +99,11 @@ on_every_store! {
             (args(&[json!("one")]), json!("one")),
             (args(&[json!(null)]), json!(null)),
             (args(&[json!(1), json!([2]), json!({"three": 3})]), json!([1, [2], {"three": 3}])),
-            (abide::Arguments::Payload(abide::Json::of(&object).unwrap()), object.clone()),
+            (abide::message::Arguments::Payload(abide::model::Json::of(&object).unwrap()), object.clone()),
             (crate::named(&[("a", json!(1)), ("b", json!([2]))]), object.clone()),
         ].into_iter().enumerate() {
             let order = lab.start(Script::any(), json!(null)).key(format!("order:{at}a")).await.unwrap();
-            lab.signal_named(&order, "x", sent).await.unwrap();
+            lab.signal(&order, "x", sent).await.unwrap();
             assert_eq!(lab.came_to(&order).await, yielded);
         }
         engine.shutdown().await;
@@ -123,10 +124,10 @@ on_every_store! {
             handles.push(lab.start(Script::any(), json!(null)).key(key).await.unwrap());
         }
         lab.signal("typed", PAID, &payment(5)).await.unwrap();
-        lab.signal_named("named", "paid", crate::named(&[("amount", json!(5))])).await.unwrap();
-        let payload = abide::Arguments::Payload(abide::Json::of(&json!({"amount": 5})).unwrap());
-        lab.signal_named("payload", "paid", payload).await.unwrap();
-        lab.signal_named("positional", "paid", args(&[json!(5), json!(null)])).await.unwrap();
+        lab.signal("named", "paid", crate::named(&[("amount", json!(5))])).await.unwrap();
+        let payload = abide::message::Arguments::Payload(abide::model::Json::of(&json!({"amount": 5})).unwrap());
+        lab.signal("payload", "paid", payload).await.unwrap();
+        lab.signal("positional", "paid", args(&[json!(5), json!(null)])).await.unwrap();
         for handle in &handles {
             assert_eq!(lab.came_to(handle).await[0], whole);
         }
@@ -142,7 +143,7 @@ on_every_store! {
             _ => done(json!(ctx.awaited(PAID)?)),
         })).start().await.unwrap();
         let order = lab.start(Script::any(), json!(null)).await.unwrap();
-        lab.signal_named(&order, "paid", args(&[json!("five")])).await.unwrap();
+        lab.signal(&order, "paid", args(&[json!("five")])).await.unwrap();
         lab.until(order.id(), "it to be blocked", |row| row.is_blocked()).await;
         let why = lab.describe(order.id()).await.unwrap().unwrap().reason.unwrap().text;
         assert!(why.contains("the value of a signal") && why.contains("paid"), "{why}");
@@ -179,7 +180,7 @@ on_every_store! {
             // A step tried again keeps what it was handed.
             At::Two if ctx.attempt() == 0 => {
                 assert!(ctx.got(GO));
-                abide::retry_in(abide::millis(1))
+                abide::machine::retry_in(abide::time::millis(1))
             }
             At::Two => {
                 assert!(ctx.got(GO));

@@ -1,6 +1,8 @@
 //! A signal that starts its target.
 
-use abide::{Filter, Status, done, new_start};
+use abide::client::new_start;
+use abide::store::Filter;
+use abide::{Status, done};
 use serde_json::json;
 
 use crate::common::{At, Lab, Script};

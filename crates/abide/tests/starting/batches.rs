@@ -1,12 +1,15 @@
 //! Many starts in one call, and many calls at once.
 
-use abide::{Abide, Filter, Job, Limits, Refusal, StartError, Started, new_start};
+use abide::client::{StartError, new_start};
+use abide::model::{Limits, Refusal, Started};
+use abide::store::Filter;
+use abide::{Abide, Job};
 
 use crate::common::Lab;
 
 const MAIL: Job<String, String> = Job::new("mail");
 
-fn mail(text: &str) -> abide::StartBuilder<Job<String, String>> {
+fn mail(text: &str) -> abide::client::StartBuilder<Job<String, String>> {
     new_start(MAIL, text.to_owned())
 }
 
@@ -69,7 +72,7 @@ on_every_store! {
         assert!(error.contains("11 is over the limit batch_entries of 10"), "{error}");
         assert_eq!(lab.list(&Filter::default(), None, 10).await.unwrap().items, []);
         assert_eq!(lab.start_all((0..10).map(|_| mail("x"))).await.unwrap().len(), 10);
-        assert_eq!(lab.start_all(std::iter::empty::<abide::StartBuilder<Job<String, String>>>()).await.unwrap(), []);
+        assert_eq!(lab.start_all(std::iter::empty::<abide::client::StartBuilder<Job<String, String>>>()).await.unwrap(), []);
     }
 }
 

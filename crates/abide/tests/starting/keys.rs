@@ -1,8 +1,10 @@
 //! Keys: the instances that they address, the starts that they refuse, and when they are free again.
 
-use abide::{
-    Error, Filter, Job, Key, Refusal, Scope, StartError, Status, done, hours, new_start, stop,
-};
+use abide::client::{StartError, new_start};
+use abide::model::{Key, Refusal, Scope};
+use abide::store::Filter;
+use abide::time::hours;
+use abide::{Error, Job, Status, done, stop};
 use serde_json::json;
 
 use crate::common::{Lab, Script};

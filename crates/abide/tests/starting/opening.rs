@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use abide::{Abide, OpenError};
+use abide::Abide;
+use abide::store::OpenError;
 
 use crate::common::{Lab, soon};
 
@@ -101,7 +102,7 @@ async fn an_sqlite_file_is_created_and_found_again() {
     for url in ["sqlite:", "sqlite://"] {
         let url = format!("{url}{}/orders.db", dir.path().display());
         let abide = Abide::open(&url).await.unwrap();
-        let key = abide::Key::new("order:1").unwrap();
+        let key = abide::model::Key::new("order:1").unwrap();
         let started = abide
             .start(abide::Job::<u32>::new("ship"), 1)
             .key("order:1")

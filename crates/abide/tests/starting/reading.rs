@@ -1,6 +1,11 @@
 //! Finding instances: by id, by key, in lists.
 
-use abide::{Filter, HistoryEvent, InstanceId, Job, Key, Name, Status, done, hours, new_start};
+use abide::client::new_start;
+use abide::history::HistoryEvent;
+use abide::model::{Key, Name};
+use abide::store::Filter;
+use abide::time::hours;
+use abide::{InstanceId, Job, Status, done};
 use serde_json::json;
 
 use crate::common::{Lab, Script};

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use abide::{
-    Abide, Error, Job, Limits, NotDone, Retention, StartError, Started, done, millis, new_start,
-    stop,
-};
+use abide::client::{NotDone, StartError, new_start};
+use abide::engine::Retention;
+use abide::model::{Limits, Started};
+use abide::time::millis;
+use abide::{Abide, Error, Job, done, stop};
 use serde_json::json;
 
 use crate::common::{At, Gate, Lab, Script, eventually, soon};
@@ -167,6 +168,9 @@ on_every_store! {
     }
 }
 
-fn named() -> abide::Start {
-    abide::Start::of(abide::Name::new("anything").unwrap(), abide::Json::null())
+fn named() -> abide::model::Start {
+    abide::model::Start::of(
+        abide::model::Name::new("anything").unwrap(),
+        abide::model::Json::null(),
+    )
 }

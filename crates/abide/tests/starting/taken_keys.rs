@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use abide::{
-    BoxError, Context, Fault, FaultKind, Graph, Machine, Outcome, Scope, Status, Step, done,
-    millis, retry_in, stop,
-};
+use abide::machine::{Fault, FaultKind, retry_in};
+use abide::model::Scope;
+use abide::time::millis;
+use abide::{BoxError, Context, Graph, Machine, Outcome, Status, Step, done, stop};
 use serde_json::{Value, json};
 
 use crate::common::{At, Gate, Lab, Log, Script, eventually};

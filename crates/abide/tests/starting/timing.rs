@@ -1,7 +1,8 @@
 //! Starts that are due later.
 
 use abide::testing::Kit;
-use abide::{Status, Timestamp, done, hours, millis, minutes, secs};
+use abide::time::{Timestamp, hours, millis, minutes, secs};
+use abide::{Status, done};
 use serde_json::json;
 
 use crate::common::{Lab, Script};

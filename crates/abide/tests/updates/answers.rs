@@ -1,6 +1,7 @@
 //! Sending an update and reading its answer: at once, later, from elsewhere.
 
-use abide::{SendError, UpdateError, hours, millis};
+use abide::client::{SendError, UpdateError};
+use abide::time::{hours, millis};
 
 use crate::common::Lab;
 use crate::{ADD, Books, SHUT, SLOW, Till, books, engine, standing};
@@ -18,7 +19,7 @@ on_every_store! {
         lab.signal(&order, SHUT, &()).await.unwrap();
         lab.came_to(&order).await;
         assert_eq!(outside.update_handle::<i64>(update.id()).answer().await.unwrap(), 5, "after its end too");
-        let nothing = lab.update_handle::<i64>(abide::CommandId(999_999));
+        let nothing = lab.update_handle::<i64>(abide::model::CommandId(999_999));
         assert!(nothing.record().await.unwrap().is_none());
         assert!(matches!(nothing.answer().await, Err(UpdateError::Gone { .. })));
         engine.shutdown().await;

@@ -1,7 +1,8 @@
 //! Workers that die while they handle an update.
 
+use abide::Status;
+use abide::client::Handle;
 use abide::testing::Kit;
-use abide::{Handle, Status};
 
 use crate::common::{Lab, eventually};
 use crate::{ADD, At, Books, CLOSE, SHUT, Till, books, standing};
@@ -90,7 +91,7 @@ async fn an_update_before_the_first_step_survives_the_worker_too() {
     let order = kit
         .start(till.clone(), books("waits"))
         .key("order:1")
-        .delay(abide::hours(1))
+        .delay(abide::time::hours(1))
         .await
         .unwrap();
     let update = kit.update("order:1", ADD, &5).accepted().await.unwrap();
@@ -101,7 +102,7 @@ async fn an_update_before_the_first_step_survives_the_worker_too() {
     assert_eq!(update.answer().await.unwrap(), 5);
     kit.assert_status(&order, Status::Scheduled).await;
     kit.kill_worker_before_commit(At::Open);
-    kit.advance(abide::hours(1)).await;
+    kit.advance(abide::time::hours(1)).await;
     kit.restart_worker().await.unwrap();
     kit.settle().await;
     kit.assert_status(&order, Status::AwaitingSignal).await;

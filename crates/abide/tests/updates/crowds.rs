@@ -1,6 +1,7 @@
 //! Many updates at once.
 
-use abide::{Status, new_signal};
+use abide::Status;
+use abide::client::new_signal;
 
 use crate::common::Lab;
 use crate::{ADD, Books, SHUT, Till, engine, standing};

@@ -1,6 +1,9 @@
 //! Handlers that fail, arguments that do not fit, instances that end first.
 
-use abide::{Abide, Limits, SendError, Status, Update, UpdateError, millis};
+use abide::client::{SendError, UpdateError};
+use abide::model::Limits;
+use abide::time::millis;
+use abide::{Abide, Status, Update};
 
 use crate::common::Lab;
 use crate::{ADD, Books, FAIL, FORGOTTEN, LARGE, PANIC, RAW, SHUT, Till, books, engine, standing};
@@ -12,7 +15,7 @@ fn failed<R: std::fmt::Debug>(answer: Result<R, UpdateError>) -> String {
     }
 }
 
-fn refused<R: std::fmt::Debug>(answer: Result<R, UpdateError>) -> Box<abide::Rejected> {
+fn refused<R: std::fmt::Debug>(answer: Result<R, UpdateError>) -> Box<abide::client::Rejected> {
     match answer.unwrap_err() {
         UpdateError::Send(SendError::Rejected(rejected)) => rejected,
         other => panic!("{other}"),
@@ -131,7 +134,7 @@ on_every_store! {
         assert_eq!(lab.came_to(&order).await.total, 0);
         assert_eq!(update.record().await.unwrap().unwrap().status.name(), "failed");
         // Cancelled, likewise.
-        let order = lab.start(till.clone(), books("waits")).key("w").delay(abide::hours(1)).await.unwrap();
+        let order = lab.start(till.clone(), books("waits")).key("w").delay(abide::time::hours(1)).await.unwrap();
         let blocked = lab.start(Till::gated(), books("waits")).key("x").queue("unserved").await.unwrap();
         let update = lab.update(&blocked, ADD, &1).accepted().await.unwrap();
         lab.cancel(&blocked, "not wanted").await.unwrap();

@@ -1,6 +1,9 @@
 //! The changes that updates make, in every status of an instance.
 
-use abide::{HistoryEvent, SendError, Status, UpdateError, WaitKind};
+use abide::Status;
+use abide::client::{SendError, UpdateError};
+use abide::history::HistoryEvent;
+use abide::model::WaitKind;
 
 use crate::common::Lab;
 use crate::{ADD, CLOSE, RENEW, SHUT, SKIP, Till, books, engine, standing};

@@ -19,10 +19,12 @@ mod crowds;
 mod failing;
 mod handling;
 
-use abide::{
-    Accepts, Answer, Call, Context, Handle, Job, Machine, Messages, Name, Outcome, Signal, Step,
-    Update, continue_as_new, done, hours, new_start, next, reply,
-};
+use abide::client::{Handle, new_start};
+use abide::contract::Accepts;
+use abide::machine::{Answer, Call, Messages, continue_as_new, reply};
+use abide::model::Name;
+use abide::time::hours;
+use abide::{Context, Job, Machine, Outcome, Signal, Step, Update, done, next};
 use common::{Gate, Lab, Log};
 use serde::{Deserialize, Serialize};
 
@@ -184,7 +186,7 @@ pub async fn standing(lab: &Lab, till: &Till, how: &str) -> Handle<Books> {
 }
 
 /// An engine whose children wait for the gate.
-pub async fn engine(lab: &Lab, till: &Till) -> abide::Engine {
+pub async fn engine(lab: &Lab, till: &Till) -> abide::engine::Engine {
     let gate = till.gate.clone();
     let engine = lab.engine().machine(till.clone()).job(CHILD, move |()| {
         let gate = gate.clone();

@@ -1,7 +1,12 @@
 //! Updates that `async` code handles, and updates that come before their handler exists.
 
+use abide::InstanceId;
+use abide::client::{UpdateError, UpdateHandle, new_start};
+use abide::engine::Engine;
+use abide::machine::Messages;
+use abide::prelude::*;
 use abide::testing::replays;
-use abide::*;
+use abide::workflow::{OneOf, State, WorkflowCode};
 use serde_json::{Value, json};
 
 use crate::common::{Gate, Lab, Log, eventually};

@@ -3,10 +3,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use abide::{
-    BoxError, CommandStatus, Flow, HistoryEvent, InstanceId, Job, Liveness, Messages, Signal,
-    Status, Update, Workflow, millis, new_start,
-};
+use abide::client::new_start;
+use abide::history::HistoryEvent;
+use abide::machine::Messages;
+use abide::model::{CommandStatus, Liveness};
+use abide::time::millis;
+use abide::{BoxError, Flow, InstanceId, Job, Signal, Status, Update, Workflow};
 use serde_json::{Value, json};
 
 use crate::common::{Lab, eventually};
@@ -250,7 +252,7 @@ const fn flow(name: &'static str) -> Flow<Value, Value> {
 }
 
 /// An engine with the code from before or after all changes.
-async fn engine(lab: &Lab, after: bool, kept: usize) -> abide::Engine {
+async fn engine(lab: &Lab, after: bool, kept: usize) -> abide::engine::Engine {
     let mut engine = lab.engine().workflows_kept(kept);
     for (name, old, new, ..) in CHANGES {
         engine = engine.workflow(flow(name), if after { *new } else { *old });
@@ -261,7 +263,7 @@ async fn engine(lab: &Lab, after: bool, kept: usize) -> abide::Engine {
     engine.start().await.unwrap()
 }
 
-fn blocks(events: &[abide::Entry]) -> usize {
+fn blocks(events: &[abide::history::Entry]) -> usize {
     events
         .iter()
         .filter(|entry| matches!(entry.what, HistoryEvent::ReplayBlocked(_)))

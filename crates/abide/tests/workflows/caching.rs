@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use abide::{Flow, Job, Signal, Status, Workflow, secs};
+use abide::time::secs;
+use abide::{Flow, Job, Signal, Status, Workflow};
 use serde_json::{Value, json};
 
 use crate::common::{Gate, Lab, eventually};

@@ -1,7 +1,10 @@
 //! Cancelling workflows: their code is notified, cleans up, and ends.
 
+use abide::client::{Handle, NotDone, new_start};
+use abide::engine::{Engine, EngineBuilder};
+use abide::prelude::*;
 use abide::testing::Kit;
-use abide::*;
+use abide::workflow::{OneOf, OperationError};
 use serde_json::{Value, json};
 
 use crate::common::{Gate, Lab, Log};

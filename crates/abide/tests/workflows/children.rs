@@ -1,6 +1,10 @@
 //! Children of workflows: jobs, machines and other workflows.
 
-use abide::*;
+use abide::client::{StartBuilder, new_start};
+use abide::engine::Engine;
+use abide::prelude::*;
+use abide::store::Filter;
+use abide::workflow::{OneOf, OperationError, WorkflowCode};
 use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
 

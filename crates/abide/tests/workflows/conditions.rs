@@ -1,7 +1,12 @@
 //! Conditions: waits for a predicate over the workflow's own state.
 
+use abide::client::WaitsFilter;
+use abide::history::HistoryEvent;
+use abide::machine::Messages;
+use abide::model::{Name, WaitKind};
+use abide::prelude::*;
 use abide::testing::Kit;
-use abide::*;
+use abide::workflow::{OneOf, State};
 use serde_json::{Value, json};
 
 use crate::common::{Gate, Lab};

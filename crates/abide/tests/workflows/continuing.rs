@@ -1,7 +1,10 @@
 //! Workflows that go on in a new run.
 
+use abide::machine::Messages;
+use abide::model::{Key, Limits};
+use abide::prelude::*;
+use abide::store::Filter;
 use abide::testing::Kit;
-use abide::*;
 use serde_json::{Value, json};
 
 use crate::common::Lab;

@@ -1,6 +1,10 @@
 //! Limits of sizes, and odd values.
 
-use abide::*;
+use abide::client::new_start;
+use abide::machine::Messages;
+use abide::model::{Limits, Liveness};
+use abide::prelude::*;
+use abide::store::OpenOptions;
 use serde_json::{Value, json};
 
 use crate::common::{Gate, Lab};

@@ -4,10 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Poll;
 
-use abide::{
-    Flow, InstanceId, Liveness, Messages, Query, QueryError, Signal, Status, Update, Workflow,
-    millis, new_start,
-};
+use abide::client::{QueryError, new_start};
+use abide::machine::Messages;
+use abide::message::Query;
+use abide::model::Liveness;
+use abide::time::millis;
+use abide::{Flow, InstanceId, Signal, Status, Update, Workflow};
 use serde_json::{Value, json};
 
 use crate::common::Lab;
@@ -454,13 +456,13 @@ on_every_store! {
             });
             let slow = wf.step("slow", || async { tokio::time::sleep(millis(500)).await; ok(1) });
             match wf.select((slow, wf.signal(GO), receiver)).await {
-                abide::OneOf::Third(received) => Ok(json!(received?)),
+                abide::workflow::OneOf::Third(received) => Ok(json!(received?)),
                 _ => ok(json!("something else")),
             }
         });
         const SELECT: Code = |wf, _| Box::pin(async move {
             match wf.select((wf.signal(GO), tokio::time::sleep(millis(20)))).await {
-                abide::OneOf::First(go) => Ok(json!(go?)),
+                abide::workflow::OneOf::First(go) => Ok(json!(go?)),
                 _ => ok(json!("time")),
             }
         });

@@ -3,7 +3,11 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use abide::*;
+use abide::InstanceId;
+use abide::client::{new_signal, new_start};
+use abide::engine::EngineBuilder;
+use abide::history::HistoryEvent;
+use abide::prelude::*;
 
 use crate::common::{Lab, Log};
 

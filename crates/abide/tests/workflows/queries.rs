@@ -1,8 +1,11 @@
 //! Queries of a workflow's own state.
 
-use abide::{
-    Engine, Flow, Job, Messages, Query, QueryError, Signal, Status, Update, Workflow, hours,
-};
+use abide::client::QueryError;
+use abide::engine::Engine;
+use abide::machine::Messages;
+use abide::message::Query;
+use abide::time::hours;
+use abide::{Flow, Job, Signal, Status, Update, Workflow};
 use serde_json::{Value, json};
 
 use crate::common::{Gate, Lab, Script};
@@ -18,7 +21,7 @@ const LATE: Query<(), String> = Query::new("late");
 const KID: Job<u32, u32> = Job::new("kid");
 
 /// Sums the numbers that it receives, and answers queries.
-fn summing(gate: Gate) -> impl abide::WorkflowCode<Value, Value> {
+fn summing(gate: Gate) -> impl abide::workflow::WorkflowCode<Value, Value> {
     move |wf: Workflow, _: Value| {
         let gate = gate.clone();
         async move {

@@ -1,6 +1,8 @@
 //! The histories of these tests in short form, and blocked runs.
 
-use abide::{BoxError, Entry, HistoryEvent, InstanceId, Liveness, Status, Workflow};
+use abide::history::{Entry, HistoryEvent};
+use abide::model::Liveness;
+use abide::{BoxError, InstanceId, Status, Workflow};
 use abide_core::model::Ending;
 use futures_util::future::BoxFuture;
 use serde_json::Value;

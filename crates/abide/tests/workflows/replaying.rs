@@ -1,7 +1,9 @@
 //! Histories: what a turn leaves there, and what is made of it.
 
+use abide::client::new_start;
 use abide::testing::Kit;
-use abide::{Flow, Job, Signal, Status, Workflow, hours, millis, minutes, new_start, secs};
+use abide::time::{hours, millis, minutes, secs};
+use abide::{Flow, Job, Signal, Status, Workflow};
 use serde_json::{Value, json};
 
 use crate::common::{Gate, Lab};
@@ -121,7 +123,7 @@ async fn every_operation_takes_the_next_number_and_a_crash_after_every_commit_ch
             a,
             b?,
             kid?,
-            matches!(first, abide::OneOf::Second(_)),
+            matches!(first, abide::workflow::OneOf::Second(_)),
             timed_out,
             effect,
             kids,

@@ -2,8 +2,11 @@
 
 use std::panic::AssertUnwindSafe;
 
+use abide::client::new_start;
 use abide::testing::{Kit, assert_replays, replays};
-use abide::{Flow, Job, RunHistory, Signal, Status, hours, new_start};
+use abide::time::hours;
+use abide::workflow::RunHistory;
+use abide::{Flow, Job, Signal, Status};
 use serde_json::{Value, json};
 
 use crate::common::Lab;

@@ -3,11 +3,13 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use abide::history::HistoryEvent;
+use abide::machine::Retry;
+use abide::model::WaitKind;
 use abide::testing::Kit;
-use abide::{
-    BoxError, Flow, HistoryEvent, OperationError, Retry, Signal, Status, WaitKind, Workflow, hours,
-    millis, minutes, secs,
-};
+use abide::time::{hours, millis, minutes, secs};
+use abide::workflow::OperationError;
+use abide::{BoxError, Flow, Signal, Status, Workflow};
 use serde_json::{Value, json};
 
 use crate::common::{Lab, Log};

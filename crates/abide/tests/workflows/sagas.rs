@@ -1,7 +1,9 @@
 //! Sagas: what was done is undone, durably and in reverse.
 
+use abide::engine::{Engine, EngineBuilder};
+use abide::prelude::*;
 use abide::testing::Kit;
-use abide::*;
+use abide::workflow::Saga;
 
 use crate::common::{Gate, Lab, Log};
 

@@ -1,7 +1,13 @@
 //! Signals to workflows: which wait takes which, and when.
 
+use abide::InstanceId;
+use abide::client::{new_signal, new_start};
+use abide::history::HistoryEvent;
+use abide::machine::Messages;
+use abide::model::{Command, WaitKind};
+use abide::prelude::*;
 use abide::testing::Kit;
-use abide::*;
+use abide::workflow::OneOf;
 use serde_json::{Value, json};
 
 use crate::common::{Gate, Lab, Log, eventually};

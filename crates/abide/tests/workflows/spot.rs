@@ -90,7 +90,7 @@ on_every_store! {
         // rule 12.1
         let code = |wf: Workflow, _: Value| async move {
             let before = wf.now();
-            wf.sleep(abide::millis(50)).await?;
+            wf.sleep(abide::time::millis(50)).await?;
             let after = wf.now();
             Ok(json!([before, after, after.since(before).as_millis() as u64]))
         };

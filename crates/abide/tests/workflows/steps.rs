@@ -5,7 +5,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use abide::{BoxError, Flow, OperationError, Signal, Status, Workflow, millis, secs};
+use abide::time::{millis, secs};
+use abide::workflow::OperationError;
+use abide::{BoxError, Flow, Signal, Status, Workflow};
 use serde_json::{Value, json};
 
 use crate::common::{Gate, Lab, Log};
@@ -244,7 +246,7 @@ on_every_store! {
         assert!(error.contains("cannot be stored") && error.contains("1048576"), "{error}");
         let run = lab.start(SHAPELESS, 1).await.unwrap();
         let error = match lab.result(&run).await {
-            Err(abide::NotDone::Failed { error, .. }) => error,
+            Err(abide::client::NotDone::Failed { error, .. }) => error,
             other => panic!("{other:?}"),
         };
         assert!(error.contains("the result cannot be stored"), "{error}");

@@ -2,8 +2,12 @@
 
 use std::time::Instant;
 
+use abide::client::new_start;
+use abide::model::WaitKind;
+use abide::prelude::*;
 use abide::testing::Kit;
-use abide::*;
+use abide::time::Timestamp;
+use abide::workflow::OneOf;
 use serde_json::{Value, json};
 
 use crate::common::{Lab, Log};

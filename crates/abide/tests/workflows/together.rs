@@ -4,11 +4,13 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Instant;
 
+use abide::client::new_start;
+use abide::history::HistoryEvent;
+use abide::model::CommandStatus;
 use abide::testing::Kit;
-use abide::{
-    BoxError, CommandStatus, Flow, HistoryEvent, OneOf, Signal, Status, StepRun, Workflow, hours,
-    millis, minutes, new_start, secs,
-};
+use abide::time::{hours, millis, minutes, secs};
+use abide::workflow::{OneOf, StepRun};
+use abide::{BoxError, Flow, Signal, Status, Workflow};
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 use tokio::sync::{Barrier, oneshot};

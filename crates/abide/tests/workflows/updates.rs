@@ -1,6 +1,10 @@
 //! Updates of workflows: handlers over their own state.
 
-use abide::*;
+use abide::client::UpdateError;
+use abide::engine::Engine;
+use abide::machine::Messages;
+use abide::prelude::*;
+use abide::workflow::State;
 use serde_json::{Value, json};
 
 use crate::common::{Gate, Lab, Log, eventually};

@@ -42,7 +42,7 @@ const NEW: Code = |wf, _| {
 };
 
 /// Runs code until its runs wait, and stops it.
-async fn parked(lab: &Lab, code: Code, key: &str) -> abide::Handle<Value> {
+async fn parked(lab: &Lab, code: Code, key: &str) -> abide::client::Handle<Value> {
     let engine = lab.engine().workflow(RUN, code).start().await.unwrap();
     let run = lab.start(RUN, json!(null)).key(key).await.unwrap();
     lab.until_status(run.id(), Status::AwaitingSignal).await;

@@ -1,6 +1,11 @@
 //! The waits of a workflow's code, each with an id of its own; and what a workflow was woken for.
 
-use abide::*;
+use abide::InstanceId;
+use abide::client::{Receipt, WaitsFilter, new_signal};
+use abide::history::HistoryEvent;
+use abide::model::{Command, CommandId, CommandStatus, ResumeKind, ResumeSource};
+use abide::prelude::*;
+use abide::workflow::OneOf;
 use serde_json::{Value, json};
 
 use crate::common::Lab;

@@ -1,9 +1,11 @@
 //! A workflow that does a little of everything, kept in memory and replayed at every wake.
 
+use abide::client::new_start;
+use abide::machine::Messages;
 use abide::testing::Kit;
-use abide::{
-    BoxError, Flow, Job, Messages, OneOf, Signal, Update, Workflow, days, hours, minutes, new_start,
-};
+use abide::time::{days, hours, minutes};
+use abide::workflow::OneOf;
+use abide::{BoxError, Flow, Job, Signal, Update, Workflow};
 
 const APPROVED: Signal<String> = Signal::new("approved-by");
 const SET: Update<u32, u32> = Update::new("set");

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use abide::{Abide, days, new_start};
+use abide::Abide;
+use abide::client::new_start;
+use abide::time::days;
 use tokio_postgres::Client;
 
 use super::engine;

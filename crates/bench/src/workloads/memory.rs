@@ -3,7 +3,9 @@
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use abide::{Abide, days, new_start};
+use abide::Abide;
+use abide::client::new_start;
+use abide::time::days;
 
 use super::engine;
 use crate::Result;

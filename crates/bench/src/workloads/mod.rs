@@ -16,7 +16,10 @@ mod w4;
 
 use std::time::Duration;
 
-use abide::{Abide, Definition, Engine, EngineBuilder, Machine, StartBuilder, new_start};
+use abide::client::{StartBuilder, new_start};
+use abide::engine::{Engine, EngineBuilder};
+use abide::machine::Definition;
+use abide::{Abide, Machine};
 
 use crate::Result;
 use crate::args::Plan;

@@ -2,8 +2,9 @@
 
 use std::time::{Duration, Instant};
 
+use abide::client::Handle;
 use abide::testing::replays;
-use abide::{Abide, Handle, Status};
+use abide::{Abide, Status};
 use tokio::sync::mpsc;
 
 use super::{PATIENCE, POLL_INTERVAL, set};

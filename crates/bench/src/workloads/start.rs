@@ -3,7 +3,8 @@
 use std::ops::Range;
 use std::time::Instant;
 
-use abide::{Abide, new_start};
+use abide::Abide;
+use abide::client::new_start;
 
 use crate::Result;
 use crate::limits::Inserts;

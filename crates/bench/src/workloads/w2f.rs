@@ -1,6 +1,7 @@
 //! W2F: workflows of ten steps, against the same steps as a machine.
 
-use abide::{Abide, new_start};
+use abide::Abide;
+use abide::client::new_start;
 
 use super::{drain, drain_by, set};
 use crate::Result;

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use abide::{Abide, Engine, new_start};
+use abide::Abide;
+use abide::client::new_start;
+use abide::engine::Engine;
 
 use super::{CONCURRENCY, PATIENCE, engine};
 use crate::Result;
@@ -100,7 +102,7 @@ pub(super) async fn signal_all(abide: &Abide, callers: usize) -> Result<Duration
             loop {
                 let order = next.fetch_add(1, Ordering::Relaxed);
                 if order >= PARKED {
-                    return Ok::<(), abide::SendError>(());
+                    return Ok::<(), abide::client::SendError>(());
                 }
                 abide.signal(format!("order:{order}"), GO, &1).await?;
             }

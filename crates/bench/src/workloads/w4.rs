@@ -3,7 +3,8 @@
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
-use abide::{Abide, event_of, new_start};
+use abide::Abide;
+use abide::client::{event_of, new_start};
 use serde_json::{Value, json};
 
 use super::{POLL_INTERVAL, engine};

@@ -10,14 +10,14 @@ use super::{at, conditions, receiver};
 const SIGNATURES: [(&str, &str); 5] = [
     (
         "on_error",
-        "async fn on_error(&self, fault: &::abide::Fault, ctx: &mut ::abide::Context<Self>) -> ::abide::Outcome<Self>",
+        "async fn on_error(&self, fault: &::abide::machine::Fault, ctx: &mut ::abide::Context<Self>) -> ::abide::Outcome<Self>",
     ),
     (
         "on_update",
-        "async fn on_update(&self, call: &::abide::Call<'_>, ctx: &mut ::abide::Context<Self>) -> ::abide::Answer<Self>",
+        "async fn on_update(&self, call: &::abide::machine::Call<'_>, ctx: &mut ::abide::Context<Self>) -> ::abide::machine::Answer<Self>",
     ),
-    ("messages", "fn messages() -> ::abide::Messages"),
-    ("retry", "fn retry(&self) -> ::abide::Retry"),
+    ("messages", "fn messages() -> ::abide::machine::Messages"),
+    ("retry", "fn retry(&self) -> ::abide::machine::Retry"),
     (
         "time_limit",
         "fn time_limit(&self, at: Self::Step) -> ::core::option::Option<::core::time::Duration>",
@@ -118,7 +118,12 @@ fn parameters(signature: &Signature) -> impl Iterator<Item = &PatType> {
 
 /// A signature as a user of `abide` writes it.
 fn written(signature: &str) -> String {
-    let paths = ["::abide::", "::core::option::", "::core::time::"];
+    let paths = [
+        "::abide::machine::",
+        "::abide::",
+        "::core::option::",
+        "::core::time::",
+    ];
     let short = paths
         .iter()
         .fold(signature.to_owned(), |text, path| text.replace(path, ""));

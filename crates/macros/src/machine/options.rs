@@ -132,8 +132,8 @@ impl Options {
         let updates = self.updates.iter();
         let updates = updates.map(|update| quote_spanned!(at(update)=> .update(#update)));
         Some(quote! {
-            fn messages() -> ::abide::Messages {
-                ::abide::Messages::new() #(#signals)* #(#updates)*
+            fn messages() -> ::abide::machine::Messages {
+                ::abide::machine::Messages::new() #(#signals)* #(#updates)*
             }
         })
     }

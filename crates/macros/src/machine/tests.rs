@@ -66,19 +66,19 @@ fn functions_stay_and_the_enum_and_the_trait_are_added() {
                 }
             }
 
-            fn messages() -> ::abide::Messages {
-                ::abide::Messages::new().signal(PAID).signal(LATE).update(MOVE)
+            fn messages() -> ::abide::machine::Messages {
+                ::abide::machine::Messages::new().signal(PAID).signal(LATE).update(MOVE)
             }
 
             async fn on_error(
                 &self,
-                fault: &::abide::Fault,
+                fault: &::abide::machine::Fault,
                 ctx: &mut ::abide::Context<Self>
             ) -> ::abide::Outcome<Self> {
                 Self::on_error(fault, ctx).await
             }
 
-            fn retry(&self) -> ::abide::Retry { Self::retry(self,) }
+            fn retry(&self) -> ::abide::machine::Retry { Self::retry(self,) }
         }
     };
     let options = "steps = At, output = u32, signals(PAID, LATE), updates(MOVE)";
@@ -151,7 +151,7 @@ fn a_function_that_is_left_out_takes_its_step_with_it() {
         quote!(#[cfg(unix)] At::Start => { let _ = ctx; Self::start().await }),
         quote!(
             #[cfg(unix)]
-            fn retry(&self) -> ::abide::Retry {
+            fn retry(&self) -> ::abide::machine::Retry {
                 Self::retry()
             }
         ),
@@ -187,7 +187,7 @@ fn messages_may_be_a_function() {
         &format!("impl Checkout {{ {STEP} {messages} }}"),
     );
     let expected = quote!(
-        fn messages() -> ::abide::Messages {
+        fn messages() -> ::abide::machine::Messages {
             Self::messages()
         }
     );

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use abide::{Abide, Limits};
+use abide::Abide;
+use abide::model::Limits;
 
 use crate::lab::{events, source, until_all_is_acknowledged};
 use crate::server::Server;

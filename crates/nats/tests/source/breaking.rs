@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use abide::{Abide, Store};
+use abide::Abide;
+use abide::store::Store;
 use abide_kernel::Op;
 use abide_kernel::conformance::faulty::{Faulty, Trouble};
 use async_nats::jetstream::consumer::{AckPolicy, PullConsumer, pull};

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use abide::{Abide, EventFilter, Limits, Store, StoredEvent};
+use abide::Abide;
+use abide::model::{Event as StoredEvent, Limits};
+use abide::store::{EventFilter, Store};
 use abide_kernel::SystemClock;
 use abide_kernel::memory::Memory;
 use abide_nats::{Source, SourceBuilder};

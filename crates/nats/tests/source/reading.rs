@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use abide::{Abide, Context, Event, Machine, Outcome, Step, done, eq, hours, stop};
+use abide::message::eq;
+use abide::time::hours;
+use abide::{Abide, Context, Event, Machine, Outcome, Step, done, stop};
 use abide_nats::{Error, Source};
 use async_nats::jetstream::consumer::{AckPolicy, pull};
 use async_nats::jetstream::message::PublishMessage;

@@ -4,7 +4,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-use abide::{Error, Json, Name, Store, Timestamp};
+use abide::Error;
+use abide::model::{Json, Name};
+use abide::store::Store;
+use abide::time::Timestamp;
 use abide_kernel::Op;
 use abide_kernel::model::DocumentKind;
 use base64::Engine as _;

@@ -2,7 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use abide::{Abide, Description, Filter, Liveness, Name, Status, Worker};
+use abide::client::Description;
+use abide::model::{Liveness, Name, Worker};
+use abide::store::Filter;
+use abide::{Abide, Status};
 use serde::Serialize;
 use serde_json::json;
 

@@ -3,7 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use abide::{Abide, Address, Description, Error, Instance, Limits, OpenError, Target, Timestamp};
+use abide::client::{Address, Description};
+use abide::model::{Instance, Limits, Target};
+use abide::store::OpenError;
+use abide::time::Timestamp;
+use abide::{Abide, Error};
 
 use super::failure::{Exit, Failure, Result, WHICH_STORE};
 use super::out::Out;

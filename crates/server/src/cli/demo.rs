@@ -9,7 +9,8 @@ use std::net::ToSocketAddrs;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use abide::{Abide, Retention};
+use abide::Abide;
+use abide::engine::Retention;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 

@@ -1,6 +1,8 @@
 //! `abide doctor`: checks every instance for violated invariants.
 
-use abide::{Abide, Filter, Liveness, Status, Tally};
+use abide::model::Liveness;
+use abide::store::{Filter, Tally};
+use abide::{Abide, Status};
 use serde_json::json;
 
 use super::context::Context;

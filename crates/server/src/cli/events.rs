@@ -1,6 +1,7 @@
 //! `abide events`: the stored events.
 
-use abide::{EventFilter, Name};
+use abide::model::Name;
+use abide::store::EventFilter;
 
 use super::context::{Context, now};
 use super::failure::{Exit, Result};

@@ -3,7 +3,10 @@
 use std::io;
 use std::process::ExitCode;
 
-use abide::{Error, OpenError, OperateError, Refusal, SendError, StartError};
+use abide::Error;
+use abide::client::{OperateError, SendError, StartError};
+use abide::model::Refusal;
+use abide::store::OpenError;
 use serde_json::Value;
 
 use super::text::clean;

@@ -1,9 +1,11 @@
 //! The wait and the health of an instance in one sentence. The rules decide; this file only formats the result.
 
-use abide::{
-    Cause, Description, Instance, Liveness, Reason, ReasonCode, Status, Timestamp, WaitKind,
-    Waiter, Waiting, Worker,
+use abide::Status;
+use abide::client::Description;
+use abide::model::{
+    Cause, Instance, Liveness, Reason, ReasonCode, WaitKind, Waiter, Waiting, Worker,
 };
+use abide::time::Timestamp;
 use abide_kernel::rules::deaths::times;
 use abide_kernel::rules::liveness::serves;
 

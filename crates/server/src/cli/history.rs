@@ -1,6 +1,8 @@
 //! The history of an instance, one event per line.
 
-use abide::{Entry, HistoryEvent, Timestamp, WaitKind};
+use abide::history::{Entry, HistoryEvent};
+use abide::model::WaitKind;
+use abide::time::Timestamp;
 use abide_kernel::model::{Ending, Folded};
 use abide_kernel::rules::deaths::times;
 
@@ -312,20 +314,20 @@ fn json_of(what: &HistoryEvent) -> String {
 }
 
 /// The number of a command in its run.
-fn number(sequence: Option<abide::Sequence>) -> String {
+fn number(sequence: Option<abide::model::Sequence>) -> String {
     let sequence = sequence.map(|sequence| format!(", command {sequence}"));
     sequence.unwrap_or_default()
 }
 
 /// The step of a graph that an operation belongs to.
-fn of_step(step: &Option<abide::Name>) -> String {
+fn of_step(step: &Option<abide::model::Name>) -> String {
     let step = step
         .as_ref()
         .map(|step| format!(", step {step} of the graph"));
     step.unwrap_or_default()
 }
 
-fn to(next: &Option<abide::Name>) -> String {
+fn to(next: &Option<abide::model::Name>) -> String {
     next.as_ref()
         .map(|next| format!(" to {next}"))
         .unwrap_or_default()

@@ -1,6 +1,9 @@
 //! `abide list`: instances, newest first.
 
-use abide::{Abide, Description, Filter, Liveness, Name, Page, Status, WaitKind};
+use abide::client::Description;
+use abide::model::{Liveness, Name, WaitKind};
+use abide::store::{Filter, Page};
+use abide::{Abide, Status};
 use abide_kernel::rules::liveness::is_failing;
 
 use super::context::{Context, found, now};
@@ -153,7 +156,7 @@ pub fn print(context: &Context, abide: &Abide, listed: &Listed<Description>) -> 
     table.print(&context.out)
 }
 
-fn waits_for(description: &Description, now: abide::Timestamp) -> String {
+fn waits_for(description: &Description, now: abide::time::Timestamp) -> String {
     match description.liveness {
         Liveness::WaitingForWorker => return "a worker".to_owned(),
         unwell @ (Liveness::ReplayBlocked | Liveness::Blocked | Liveness::RepairNeeded) => {

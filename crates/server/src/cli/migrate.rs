@@ -122,7 +122,7 @@ async fn stand(context: &Context) -> Result<Stand> {
 }
 
 fn unreachable_store(error: abide_kernel::Error) -> Failure {
-    abide::OpenError::from(abide::Error::from(error)).into()
+    abide::store::OpenError::from(abide::Error::from(error)).into()
 }
 
 /// The statements from a version to the newest.

@@ -2,7 +2,8 @@
 
 use std::io::{self, IsTerminal, Write};
 
-use abide::{Json, Timestamp};
+use abide::model::Json;
+use abide::time::Timestamp;
 use serde::Serialize;
 
 use super::failure::Result;

@@ -1,6 +1,6 @@
 //! `abide outbox`: the depth of the outbox, its refused requests, and the operations on them.
 
-use abide::OutboxId;
+use abide::outbox::OutboxId;
 use serde_json::json;
 
 use super::context::{Context, now};

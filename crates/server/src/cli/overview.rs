@@ -3,7 +3,10 @@
 use abide_kernel::rules::graph::graph_of;
 use std::collections::BTreeMap;
 
-use abide::{Contract, Kind, QueueDepth, Status};
+use abide::Status;
+use abide::contract::Contract;
+use abide::model::Kind;
+use abide::store::QueueDepth;
 use serde::Serialize;
 use serde_json::json;
 
@@ -170,7 +173,7 @@ impl Machines {
             shrinking("updates").leaves(1),
         ]);
         for (one, contract) in &machines {
-            let names = |accepts: &[abide::Accepts], none: &str| match accepts {
+            let names = |accepts: &[abide::contract::Accepts], none: &str| match accepts {
                 [] => none.to_owned(),
                 some => some
                     .iter()

@@ -1,6 +1,6 @@
 //! Paging of lists: one page, or all of it.
 
-use abide::Page;
+use abide::store::Page;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 

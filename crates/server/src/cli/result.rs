@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use abide::{Abide, Instance, Json, Status};
+use abide::model::{Instance, Json};
+use abide::{Abide, Status};
 use serde::Serialize;
 
 use super::context::{Context, current};
@@ -34,7 +35,7 @@ pub struct Args {
 struct Answer<'a> {
     id: abide::InstanceId,
     run: u32,
-    key: Option<&'a abide::Key>,
+    key: Option<&'a abide::model::Key>,
     status: Status,
     #[serde(skip_serializing_if = "Option::is_none")]
     result: Option<&'a Json>,
@@ -112,16 +113,16 @@ async fn ended(abide: &Abide, one: &Instance) -> Result<Instance> {
     let handle = abide.handle::<Json>(one.id).await?.ok_or_else(gone)?;
     match handle.ended().await {
         Ok(ending) => abide.get(ending.id).await?.ok_or_else(gone),
-        Err(abide::NotDone::Error(error)) => Err(error.into()),
+        Err(abide::client::NotDone::Error(error)) => Err(error.into()),
         Err(_) => Err(gone()),
     }
 }
 
 /// The newest run of an instance's chain.
 pub async fn newest(abide: &Abide, one: &Instance) -> Result<Option<Instance>> {
-    let filter = abide::Filter {
+    let filter = abide::store::Filter {
         chain: Some(one.chain()),
-        ..abide::Filter::default()
+        ..abide::store::Filter::default()
     };
     Ok(abide.list(&filter, None, 1).await?.items.into_iter().next())
 }

@@ -1,6 +1,7 @@
 //! The output of `--json`: the response of a server, where it has one.
 
-use abide::{Accepts, Command, CommandKind, Declared};
+use abide::contract::Accepts;
+use abide::model::{Command, CommandKind, Declared};
 use serde::Serialize;
 
 use crate::http::dto::{InstanceView, SignalView, UpdateView};
@@ -51,8 +52,8 @@ pub struct Machine {
     updates: Vec<Accepts>,
 }
 
-impl From<(Declared, abide::Contract)> for Machine {
-    fn from((declared, contract): (Declared, abide::Contract)) -> Self {
+impl From<(Declared, abide::contract::Contract)> for Machine {
+    fn from((declared, contract): (Declared, abide::contract::Contract)) -> Self {
         Self {
             machine: declared.into(),
             signals: contract.signals,

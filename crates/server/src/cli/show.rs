@@ -1,9 +1,10 @@
 //! `abide show`: the wait and the health of an instance, then all its details.
 
-use abide::{
-    Abide, CommandFilter, CommandKind, CommandPage, Description, Entry, Filter, Liveness, Page,
-    Status, Waiter, Worker,
-};
+use abide::client::Description;
+use abide::history::Entry;
+use abide::model::{CommandKind, Liveness, Waiter, Worker};
+use abide::store::{CommandFilter, CommandPage, Filter, Page};
+use abide::{Abide, Status};
 
 use abide_kernel::rules::deaths::times;
 
@@ -230,7 +231,7 @@ fn more(what: &str, is_more: bool) -> String {
 }
 
 /// The instance, and its status.
-fn identity(out: &Out, seen: &Seen, now: abide::Timestamp) -> Result<()> {
+fn identity(out: &Out, seen: &Seen, now: abide::time::Timestamp) -> Result<()> {
     let one = &seen.description.instance;
     let exact = |moment| format!("{} ({})", out.exact(moment), relative(moment, now));
     let mut lines: Vec<(&str, String)> = Vec::new();
@@ -359,10 +360,10 @@ fn is_shown_by_status(status: Status, liveness: Liveness) -> bool {
 }
 
 /// The cause that ended a wait, in words.
-pub fn resumed_by(source: abide::ResumeSource) -> String {
+pub fn resumed_by(source: abide::model::ResumeSource) -> String {
     match (source.kind, source.command_id) {
-        (abide::ResumeKind::Timeout, _) => "its deadline".to_owned(),
-        (abide::ResumeKind::Children, _) => "its children".to_owned(),
+        (abide::model::ResumeKind::Timeout, _) => "its deadline".to_owned(),
+        (abide::model::ResumeKind::Children, _) => "its children".to_owned(),
         (kind, Some(id)) => format!("{} {id}", kind.name()),
         (kind, None) => kind.name().to_owned(),
     }

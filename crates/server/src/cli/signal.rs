@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use abide::Receipt;
+use abide::client::Receipt;
 use serde_json::{Map, Value, json};
 
 use super::context::{Context, target_of};
@@ -55,9 +55,7 @@ impl Args {
             Some(_) => context.write().await?,
             None => context.open_existing().await?,
         };
-        let mut builder = abide
-            .signal_named(target, &self.name, arguments)
-            .source("cli");
+        let mut builder = abide.signal(target, &self.name, arguments).source("cli");
         if let Some(dedup) = &self.dedup {
             builder = builder.dedup(dedup);
         }

@@ -1,6 +1,7 @@
 //! `abide signals`: the record of every signal and update, accepted or not.
 
-use abide::{Command, CommandFilter, CommandKind, CommandStatus, Key, Name, Target};
+use abide::model::{Command, CommandKind, CommandStatus, Key, Name, Target};
+use abide::store::CommandFilter;
 
 use super::context::{Context, now, target_of};
 use super::failure::{Exit, Result};
@@ -84,7 +85,7 @@ fn status(name: &str) -> Option<CommandStatus> {
 }
 
 /// Prints them as a table.
-pub fn print(out: &Out, commands: &[Command], now: abide::Timestamp) -> Result<()> {
+pub fn print(out: &Out, commands: &[Command], now: abide::time::Timestamp) -> Result<()> {
     let mut table = Table::new([
         fixed("id"),
         fixed("number").leaves(6),

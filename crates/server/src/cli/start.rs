@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use abide::{
-    Abide, InstanceId, Json, Key, Liveness, Name, Priority, Started, Timestamp, UniqueKey, When,
-};
+use abide::model::{Json, Key, Liveness, Name, Priority, Started, UniqueKey, When};
+use abide::time::Timestamp;
+use abide::{Abide, InstanceId};
 use serde::Serialize;
 
 use super::context::Context;
@@ -114,10 +114,10 @@ impl Args {
         Ok(Exit::Done)
     }
 
-    async fn start(&self, abide: &Abide, state: Json) -> Result<abide::Start> {
+    async fn start(&self, abide: &Abide, state: Json) -> Result<abide::model::Start> {
         let mut start = match self.graph {
             true => graph(abide, &self.machine, &state).await?,
-            false => abide::Start::of(Name::new(&self.machine)?, state),
+            false => abide::model::Start::of(Name::new(&self.machine)?, state),
         };
         let name = |text: &Option<String>| text.as_ref().map(Name::new).transpose();
         start.key = self.key.as_ref().map(Key::new).transpose()?;
@@ -145,7 +145,7 @@ impl Args {
 }
 
 /// A run of a graph that was put into the store.
-async fn graph(abide: &Abide, name: &str, input: &Json) -> Result<abide::Start> {
+async fn graph(abide: &Abide, name: &str, input: &Json) -> Result<abide::model::Start> {
     let Some(graph) = abide.graph(name).await? else {
         let text = format!("no graph {name:?} was put into this store");
         return Err(Failure::new(Exit::Refused, "not_found", text).next("abide machines"));
@@ -153,6 +153,6 @@ async fn graph(abide: &Abide, name: &str, input: &Json) -> Result<abide::Start> 
     let input = input
         .to()
         .map_err(|error| Failure::usage(error.to_string()))?;
-    let spec = abide::new_start(graph, input);
-    Ok(Result::<abide::Start, abide::Error>::from(spec)?)
+    let spec = abide::client::new_start(graph, input);
+    Ok(Result::<abide::model::Start, abide::Error>::from(spec)?)
 }

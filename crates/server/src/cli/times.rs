@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use abide::Timestamp;
+use abide::time::Timestamp;
 use jiff::tz::{Offset, TimeZone};
 
 /// Formats a duration in its two largest units at most: `2 h`, `1 d 4 h`, `58 min`, `3 s`, `40 ms`.

@@ -56,7 +56,7 @@ pub async fn run(args: Args, context: &Context) -> Result {
     done
 }
 
-async fn act(command: Command, context: &Context, store: &dyn abide::Store) -> Result {
+async fn act(command: Command, context: &Context, store: &dyn abide::store::Store) -> Result {
     let out = &context.out;
     match command {
         Command::Create { role, name } => {

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use abide::{CommandStatus, UpdateError};
+use abide::client::UpdateError;
+use abide::model::CommandStatus;
 
 use super::context::{Context, target_of};
 use super::failure::{Exit, Failure, Result, not_sent, shell_quoted};
@@ -51,9 +52,7 @@ impl Args {
             given => given.arguments(),
         };
         let abide = context.open_existing().await?;
-        let mut request = abide
-            .update_named(target, &self.name, arguments)
-            .source("cli");
+        let mut request = abide.update(target, &self.name, arguments).source("cli");
         if let Some(id) = &self.request_id {
             request = request.request_id(id);
         }

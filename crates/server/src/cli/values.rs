@@ -2,7 +2,8 @@
 
 use std::io::Read;
 
-use abide::{Arguments, Json};
+use abide::message::Arguments;
+use abide::model::Json;
 
 use super::failure::{Failure, Result};
 

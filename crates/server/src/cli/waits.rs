@@ -1,6 +1,7 @@
 //! `abide waits`: the open waits of instances.
 
-use abide::{EventCondition, WaitKind, Waiter, WaitsFilter};
+use abide::client::WaitsFilter;
+use abide::model::{Condition as EventCondition, WaitKind, Waiter};
 
 use super::context::{Context, found, now};
 use super::failure::{Exit, Result};
@@ -71,7 +72,7 @@ impl Args {
                 fixed("deadline"),
             ]);
             for wait in &listed.items {
-                let when = |moment: Option<abide::Timestamp>| {
+                let when = |moment: Option<abide::time::Timestamp>| {
                     moment.map_or_else(|| "-".to_owned(), |moment| relative(moment, now))
                 };
                 table.row([

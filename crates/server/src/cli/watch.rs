@@ -3,7 +3,9 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use abide::{Abide, Description, Entry, Error, InstanceId, Status};
+use abide::client::Description;
+use abide::history::Entry;
+use abide::{Abide, Error, InstanceId, Status};
 
 use super::context::{Context, described, now};
 use super::failure::{Exit, Failure, Result};
@@ -179,7 +181,7 @@ impl Watch {
         &mut self,
         description: &Description,
         around: &Around,
-        now: abide::Timestamp,
+        now: abide::time::Timestamp,
     ) -> Result<()> {
         let width = self.out.width.unwrap_or(80);
         let one = &description.instance;

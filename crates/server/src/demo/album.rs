@@ -1,6 +1,7 @@
 //! A sample: an album whose photos are resized in parallel, as a machine with children.
 
-use abide::{BoxError, Context, Job, Machine, Outcome, Status, Step, done, new_start};
+use abide::client::new_start;
+use abide::{BoxError, Context, Job, Machine, Outcome, Status, Step, done};
 use serde::{Deserialize, Serialize};
 
 use super::work;

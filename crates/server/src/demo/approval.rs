@@ -1,6 +1,8 @@
 //! A sample: an expense that must be approved, as a workflow. It sends reminders.
 
-use abide::{BoxError, Flow, Messages, Signal, Workflow, secs};
+use abide::machine::Messages;
+use abide::time::secs;
+use abide::{BoxError, Flow, Signal, Workflow};
 
 use super::work;
 

@@ -2,7 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use abide::{Abide, Entry, Error, Filter, HistoryEvent, Instance, InstanceId, Kind, Status};
+use abide::history::{Entry, HistoryEvent};
+use abide::model::{Instance, Kind};
+use abide::store::Filter;
+use abide::{Abide, Error, InstanceId, Status};
 
 use super::checkout::Receipt;
 

@@ -1,6 +1,8 @@
 //! A sample: an order that waits for its payment, as a machine.
 
-use abide::{Context, Machine, Messages, Outcome, Signal, Step, done, minutes, next};
+use abide::machine::Messages;
+use abide::time::minutes;
+use abide::{Context, Machine, Outcome, Signal, Step, done, next};
 use serde::{Deserialize, Serialize};
 
 use super::work;

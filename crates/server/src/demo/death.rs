@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
-use abide::{Abide, Error, Instance, InstanceId, Status, WorkerId};
+use abide::model::{Instance, WorkerId};
+use abide::{Abide, Error, InstanceId, Status};
 
 /// A step that a dead worker held.
 #[derive(Clone, Debug)]

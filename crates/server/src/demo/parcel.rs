@@ -1,6 +1,10 @@
 //! A sample: a parcel, as a graph. The graph is data in the store: the server advances it, and workers run its tasks.
 
-use abide::{BadGraph, BoxError, EngineBuilder, Event, Graph, eq, input, minutes};
+use abide::engine::EngineBuilder;
+use abide::graph::{BadGraph, input};
+use abide::message::eq;
+use abide::time::minutes;
+use abide::{BoxError, Event, Graph};
 use serde_json::{Value, json};
 
 use super::work;

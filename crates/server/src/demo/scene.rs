@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
-use abide::{Abide, Error, Filter, Instance, InstanceId, Status, WorkerId};
+use abide::model::{Instance, WorkerId};
+use abide::store::Filter;
+use abide::{Abide, Error, InstanceId, Status};
 use serde::Serialize;
 use tokio::sync::mpsc;
 

@@ -4,7 +4,10 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::time::{Duration, Instant};
 
-use abide::{Abide, Error, Filter, Graph, InstanceId, Key, SendError, StartError, Status};
+use abide::client::{SendError, StartError};
+use abide::model::Key;
+use abide::store::Filter;
+use abide::{Abide, Error, Graph, InstanceId, Status};
 use serde_json::json;
 
 use super::album::{Album, Photos};

@@ -3,7 +3,9 @@
 use std::io::{Read, Write};
 use std::time::Duration;
 
-use abide::{Abide, Engine, Error, OpenError, Retention};
+use abide::engine::{Engine, Retention};
+use abide::store::OpenError;
+use abide::{Abide, Error};
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 

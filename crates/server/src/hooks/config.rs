@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use abide::{Name, Path};
+use abide::model::{Name, Path};
 use axum::http::HeaderName;
 use serde::Deserialize;
 use toml::{Table, Value};

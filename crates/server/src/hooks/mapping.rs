@@ -5,7 +5,8 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use abide::{Fingerprint, InstanceId, Json, Key, Name, Path, Refusal, Target};
+use abide::InstanceId;
+use abide::model::{Fingerprint, Json, Key, Name, Path, Refusal, Target};
 use axum::http::{HeaderMap, HeaderName};
 use serde_json::Value;
 use serde_json::value::RawValue;

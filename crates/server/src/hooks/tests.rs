@@ -1,6 +1,6 @@
 //! Tests of signatures that were computed elsewhere, including those that the senders publish, and of the mapping.
 
-use abide::{Key, Name, Target};
+use abide::model::{Key, Name, Target};
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::{Action, Hook, Unproven, read};

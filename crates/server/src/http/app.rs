@@ -3,7 +3,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use abide::{Abide, Cause, Command, Limits, Store, Timestamp};
+use abide::Abide;
+use abide::model::{Cause, Command, Limits};
+use abide::store::Store;
+use abide::time::Timestamp;
 use abide_kernel::model::Claimed;
 use axum::http::HeaderMap;
 use tokio_util::sync::CancellationToken;

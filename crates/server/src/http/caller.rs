@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 
-use abide::Name;
+use abide::model::Name;
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 

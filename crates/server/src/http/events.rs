@@ -1,8 +1,9 @@
 //! Publishing events, and listing those that are kept.
 
-use abide::{
-    EventFilter, EventSequence, Json, Name, Published, Refusal, StoredEvent, Timestamp, event_of,
-};
+use abide::client::event_of;
+use abide::model::{Event as StoredEvent, EventSequence, Json, Name, Published, Refusal};
+use abide::store::EventFilter;
+use abide::time::Timestamp;
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;

@@ -13,7 +13,8 @@ use serde::de::{DeserializeOwned, IgnoredAny};
 
 use super::body::Slow;
 use super::{Admission, App, Problem, unfit};
-use abide::{Address, Target};
+use abide::client::Address;
+use abide::model::Target;
 
 /// A JSON body. An empty body is read as `{}`.
 pub struct Body<T>(pub T);

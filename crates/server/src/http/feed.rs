@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use abide::Store;
+use abide::store::Store;
 use abide_kernel::Effects;
 use serde_json::{Value, json};
 use tokio::sync::watch;

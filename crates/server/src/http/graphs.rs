@@ -1,6 +1,9 @@
 //! Keeping graphs, so that they can be started by their names.
 
-use abide::{Graph, GraphProblem, Json, Name, StepSpec, Timestamp};
+use abide::Graph;
+use abide::graph::{GraphProblem, StepSpec};
+use abide::model::{Json, Name};
+use abide::time::Timestamp;
 use abide_kernel::model::{Document, DocumentKind};
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -43,7 +46,7 @@ pub struct GraphRequest {
 #[schema(as = GraphStep)]
 #[expect(
     dead_code,
-    reason = "this is the schema; `abide::StepSpec` is what is read"
+    reason = "this is the schema; `abide::graph::StepSpec` is what is read"
 )]
 pub struct StepRequest {
     /// Its name, unique in the graph: 1 to 255 bytes without dots.

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use abide::{Json, Name, Store};
+use abide::model::{Json, Name};
+use abide::store::Store;
 use abide_kernel::Op;
 use abide_kernel::model::DocumentKind;
 use axum::extract::State;

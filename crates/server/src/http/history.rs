@@ -1,6 +1,8 @@
 //! The history of an instance.
 
-use abide::{Entry, HistoryEvent, Json, Timestamp};
+use abide::history::{Entry, HistoryEvent};
+use abide::model::Json;
+use abide::time::Timestamp;
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;

@@ -2,7 +2,8 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use abide::{Arguments, Target};
+use abide::message::Arguments;
+use abide::model::Target;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
@@ -126,9 +127,9 @@ async fn done(
                 Target::Id(id) => id.to_string(),
                 Target::Key(key) => key.to_string(),
             };
-            let builder =
-                app.abide()
-                    .signal_named(target, name.as_str(), Arguments::Payload(payload));
+            let builder = app
+                .abide()
+                .signal(target, name.as_str(), Arguments::Payload(payload));
             let mut builder = builder.source(format!("hook:{}", hook.source));
             if let Some(dedup) = dedup {
                 builder = builder.dedup(dedup.as_str());

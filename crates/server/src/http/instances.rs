@@ -1,8 +1,9 @@
 //! Reads instances: one, a list, its children, its runs, and its result.
 
-use abide::{
-    Description, Filter, Instance, InstanceId, Json, Key, Name, NotDone, Status, WaitKind,
-};
+use abide::client::{Description, NotDone};
+use abide::model::{Instance, Json, Key, Name, WaitKind};
+use abide::store::Filter;
+use abide::{InstanceId, Status};
 use axum::extract::{FromRequestParts, State};
 use axum::http::StatusCode;
 use axum::http::request::Parts;

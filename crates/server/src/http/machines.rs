@@ -1,6 +1,8 @@
 //! Declaring machines whose code runs elsewhere.
 
-use abide::{Accepts, Contract, Declared, Kind, Name, Parameter, RetrySpec, TypeSpec};
+use abide::contract::{Accepts, Contract, Parameter, TypeSpec};
+use abide::graph::RetrySpec;
+use abide::model::{Declared, Kind, Name};
 use abide_kernel::rules::graph::graph_of;
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
@@ -59,7 +61,7 @@ pub struct MachineRequest {
 #[schema(as = Accepts)]
 #[expect(
     dead_code,
-    reason = "this is the schema; `abide::Accepts` is what is read"
+    reason = "this is the schema; `abide::contract::Accepts` is what is read"
 )]
 pub struct AcceptsRequest {
     /// Its name.
@@ -75,7 +77,7 @@ pub struct AcceptsRequest {
 #[schema(as = Parameter)]
 #[expect(
     dead_code,
-    reason = "this is the schema; `abide::Parameter` is what is read"
+    reason = "this is the schema; `abide::contract::Parameter` is what is read"
 )]
 pub struct ParameterRequest {
     /// Its name.
@@ -99,7 +101,7 @@ pub struct ParameterRequest {
 #[schema(as = Retry)]
 #[expect(
     dead_code,
-    reason = "this is the schema; `abide::RetrySpec` is what is read"
+    reason = "this is the schema; `abide::graph::RetrySpec` is what is read"
 )]
 pub struct RetryRequest {
     /// The maximum number of attempts, including the first.

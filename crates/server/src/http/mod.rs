@@ -31,7 +31,7 @@ mod updates;
 pub(crate) mod waits;
 mod workers;
 
-pub(crate) use abide::unfit;
+pub(crate) use abide::__private::unfit;
 use axum::Router;
 use axum::middleware::{from_fn, from_fn_with_state};
 use utoipa_axum::router::OpenApiRouter;

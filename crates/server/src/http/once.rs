@@ -3,7 +3,8 @@
 
 use std::sync::{Arc, OnceLock};
 
-use abide::{Abide, Fingerprint, Json, Name, RequestId};
+use abide::Abide;
+use abide::model::{Fingerprint, Json, Name, RequestId};
 use abide_kernel::wire::{self, Reply, Request as WireRequest};
 use abide_kernel::{Answer, Once, Op};
 use axum::body::Bytes;
@@ -246,7 +247,7 @@ pub async fn answer_once(
     }
 }
 
-fn failed(refusal: abide::Refusal) -> Reply {
+fn failed(refusal: abide::model::Refusal) -> Reply {
     Reply::Failed(abide_kernel::Error::Refused(refusal).into())
 }
 

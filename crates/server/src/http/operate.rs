@@ -1,6 +1,8 @@
 //! The operations of an operator: cancel, restart, repair.
 
-use abide::{InstanceId, Name, OperateError};
+use abide::InstanceId;
+use abide::client::OperateError;
+use abide::model::Name;
 use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;

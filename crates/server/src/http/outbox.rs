@@ -1,6 +1,7 @@
 //! The outbox: its depth, its refused requests, and the operations on them.
 
-use abide::{OutboxId, RefusedRequest, Timestamp};
+use abide::outbox::{OutboxId, RefusedRequest};
+use abide::time::Timestamp;
 use axum::extract::State;
 use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};

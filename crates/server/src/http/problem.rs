@@ -117,10 +117,12 @@ pub struct OverLimit {
     pub event_type: Option<String>,
 }
 
-impl From<&abide::Refusal> for OverLimit {
-    fn from(refusal: &abide::Refusal) -> Self {
+impl From<&abide::model::Refusal> for OverLimit {
+    fn from(refusal: &abide::model::Refusal) -> Self {
         let event_type = match refusal {
-            abide::Refusal::TooManyWaiters { event_type, .. } => Some(event_type.to_string()),
+            abide::model::Refusal::TooManyWaiters { event_type, .. } => {
+                Some(event_type.to_string())
+            }
             _ => None,
         };
         refusal.exceeded().map_or_else(Self::default, |over| Self {
@@ -143,8 +145,8 @@ pub struct Refused {
     pub over: OverLimit,
 }
 
-impl From<&abide::Refusal> for Refused {
-    fn from(refusal: &abide::Refusal) -> Self {
+impl From<&abide::model::Refusal> for Refused {
+    fn from(refusal: &abide::model::Refusal) -> Self {
         Self {
             error: refusal.to_string(),
             reason: refusal.reason().to_owned(),
@@ -213,8 +215,8 @@ impl From<Error> for Problem {
     }
 }
 
-impl From<abide::Refusal> for Problem {
-    fn from(refusal: abide::Refusal) -> Self {
+impl From<abide::model::Refusal> for Problem {
+    fn from(refusal: abide::model::Refusal) -> Self {
         refused(&refusal)
     }
 }
@@ -225,20 +227,20 @@ impl From<abide_kernel::Error> for Problem {
     }
 }
 
-fn refused(refusal: &abide::Refusal) -> Problem {
+fn refused(refusal: &abide::model::Refusal) -> Problem {
     let status = match refusal {
-        abide::Refusal::LimitExceeded { .. } => StatusCode::PAYLOAD_TOO_LARGE,
-        abide::Refusal::TooManyWaiters { .. } => StatusCode::CONFLICT,
-        abide::Refusal::KeyTaken { .. }
-        | abide::Refusal::RequestReused { .. }
-        | abide::Refusal::RequestRunning { .. }
-        | abide::Refusal::AnswerNotKept { .. } => StatusCode::CONFLICT,
+        abide::model::Refusal::LimitExceeded { .. } => StatusCode::PAYLOAD_TOO_LARGE,
+        abide::model::Refusal::TooManyWaiters { .. } => StatusCode::CONFLICT,
+        abide::model::Refusal::KeyTaken { .. }
+        | abide::model::Refusal::RequestReused { .. }
+        | abide::model::Refusal::RequestRunning { .. }
+        | abide::model::Refusal::AnswerNotKept { .. } => StatusCode::CONFLICT,
         _ => StatusCode::UNPROCESSABLE_ENTITY,
     };
     let problem = Problem::new(status, refusal.reason(), refusal.to_string())
         .with("reason", refusal.reason());
     match refusal {
-        abide::Refusal::KeyTaken { holder, .. } => problem.with("id", holder),
+        abide::model::Refusal::KeyTaken { holder, .. } => problem.with("id", holder),
         _ => match OverLimit::from(refusal) {
             OverLimit {
                 limit: Some(limit),
@@ -268,7 +270,7 @@ mod tests {
     fn a_limit_is_reported_with_both_numbers_whatever_exceeded_it() {
         // rule 16.3
         let fields = ["reason", "limit", "most", "met", "event_type"];
-        let problem = refused(&abide::Refusal::LimitExceeded {
+        let problem = refused(&abide::model::Refusal::LimitExceeded {
             limit: "batch_entries".into(),
             most: 10,
             met: 11,
@@ -279,8 +281,8 @@ mod tests {
             json!(["limit_exceeded", "batch_entries", 10, 11, null])
         );
         assert_eq!(problem.status, 413);
-        let problem = refused(&abide::Refusal::TooManyWaiters {
-            event_type: abide::Name::new("order").unwrap(),
+        let problem = refused(&abide::model::Refusal::TooManyWaiters {
+            event_type: abide::model::Name::new("order").unwrap(),
             most: 3,
             met: 4,
         });
@@ -292,7 +294,7 @@ mod tests {
         assert_eq!(problem.status, 409);
         let entry = Refused::from(problem);
         assert_eq!((entry.over.most, entry.over.met), (Some(3), Some(4)));
-        let other = refused(&abide::Refusal::BadScope);
+        let other = refused(&abide::model::Refusal::BadScope);
         assert_eq!(
             values(&other, &["limit", "most", "met"]),
             json!([null, null, null])

@@ -1,9 +1,12 @@
 //! Sending signals, and the records of those that were sent.
 
-use abide::{
-    Arguments, CommandFilter, CommandId, CommandKind, CommandStatus, InstanceId, Json, Key, Name,
-    Receipt, Rejection, SendError, Sequence, Target,
+use abide::InstanceId;
+use abide::client::{Receipt, SendError};
+use abide::message::Arguments;
+use abide::model::{
+    CommandId, CommandKind, CommandStatus, Json, Key, Name, Rejection, Sequence, Target,
 };
+use abide::store::CommandFilter;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use serde::{Deserialize, Serialize};
@@ -121,7 +124,7 @@ pub async fn signal(
 ) -> Result<(StatusCode, axum::Json<SignalAnswer>), Problem> {
     let arguments = arguments(request.payload, request.arguments)?;
     let mut builder = abide
-        .signal_named(target(&text)?, &name, arguments)
+        .signal(target(&text)?, &name, arguments)
         .source(caller.source());
     if let Some(key) = request.dedup_key {
         builder = builder.dedup(key.as_str());
@@ -314,7 +317,7 @@ pub async fn sent_to(app: &App, text: &str, kind: CommandKind) -> Result<Command
 }
 
 /// A page of records.
-pub async fn page<T: From<abide::Command> + ToSchema>(
+pub async fn page<T: From<abide::model::Command> + ToSchema>(
     app: &App,
     filter: &CommandFilter,
     query: &PageQuery,

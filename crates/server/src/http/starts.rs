@@ -1,6 +1,7 @@
 //! Starting instances, one or many.
 
-use abide::{Abide, Key, Refusal, Started};
+use abide::Abide;
+use abide::model::{Key, Refusal, Started};
 use axum::extract::State;
 use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
@@ -200,13 +201,13 @@ pub async fn start_all(
 /// Starts the gathered instances, and records their results.
 async fn flush(
     abide: &Abide,
-    starts: &mut Vec<(usize, abide::Start)>,
+    starts: &mut Vec<(usize, abide::model::Start)>,
     results: &mut [BatchResult],
 ) -> Result<(), Problem> {
     if starts.is_empty() {
         return Ok(());
     }
-    let (indexes, starts): (Vec<usize>, Vec<abide::Start>) =
+    let (indexes, starts): (Vec<usize>, Vec<abide::model::Start>) =
         std::mem::take(starts).into_iter().unzip();
     let started = abide.start_all(starts.into_iter().map(Ok)).await?;
     for (index, started) in indexes.into_iter().zip(started) {

@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use abide::{Name, QueueDepth, Status, Timestamp, Worker, WorkerId};
+use abide::Status;
+use abide::model::{Name, Worker, WorkerId};
+use abide::store::QueueDepth;
+use abide::time::Timestamp;
 use axum::extract::State;
 use serde::Serialize;
 use utoipa::ToSchema;

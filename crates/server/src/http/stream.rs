@@ -4,7 +4,8 @@ use std::collections::{BTreeSet, VecDeque};
 use std::convert::Infallible;
 use std::time::Duration;
 
-use abide::{HistoryEvent, InstanceId, Status};
+use abide::history::HistoryEvent;
+use abide::{InstanceId, Status};
 use abide_kernel::Listener;
 use axum::extract::State;
 use axum::http::HeaderMap;

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use abide::Timestamp;
+use abide::time::Timestamp;
 use abide_kernel::{Clock, Op};
 use axum::Router;
 use axum::extract::State;

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use abide::{
-    Command, CommandId, CommandKind, CommandStatus, InstanceId, Json, Key, Name, UpdateHandle,
-};
+use abide::InstanceId;
+use abide::client::UpdateHandle;
+use abide::model::{Command, CommandId, CommandKind, CommandStatus, Json, Key, Name};
 use axum::extract::{FromRequestParts, State};
 use axum::http::StatusCode;
 use axum::http::request::Parts;
@@ -83,10 +83,10 @@ pub struct UpdateAnswer {
     outcome: &'static str,
     /// Its place in the chain of the instance.
     #[schema(value_type = Option<i64>)]
-    message_sequence: Option<abide::Sequence>,
+    message_sequence: Option<abide::model::Sequence>,
     /// Its command sequence in the run.
     #[schema(value_type = Option<i64>)]
-    command_sequence: Option<abide::Sequence>,
+    command_sequence: Option<abide::model::Sequence>,
     /// The run that it was delivered to.
     #[schema(value_type = Option<i64>)]
     instance_id: Option<InstanceId>,
@@ -121,7 +121,7 @@ pub async fn update(
     let wait = waited(Some(request.wait_ms.unwrap_or(PATIENCE_MS)))?;
     let arguments = arguments(None, request.arguments)?;
     let mut builder = abide
-        .update_named(target(&text)?, &name, arguments)
+        .update(target(&text)?, &name, arguments)
         .source(caller.source());
     if let Some(id) = request.request_id {
         builder = builder.request_id(id.as_str());

@@ -1,6 +1,9 @@
 //! Lists open waits.
 
-use abide::{InstanceId, Key, Name, OpenWait, Timestamp, WaitId, WaitKind, WaitsFilter};
+use abide::InstanceId;
+use abide::client::{OpenWait, WaitsFilter};
+use abide::model::{Key, Name, WaitId, WaitKind};
+use abide::time::Timestamp;
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};

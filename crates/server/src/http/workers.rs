@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use abide::{InstanceId, Json, Name};
+use abide::InstanceId;
+use abide::model::{Json, Name};
 use abide_kernel::committer::Bulk;
 use abide_kernel::model::{Command, CommandKind, Commit, Committed, Heartbeat, Lane, Outcome};
 use abide_kernel::rules::contradiction;
@@ -170,7 +171,7 @@ fn wanted(app: &App, request: ClaimRequest) -> Result<Poll, Problem> {
             return Err(Problem::unprocessable(detail));
         }
         if version == 0 || i32::try_from(version).is_err() {
-            return Err(abide::Refusal::BadVersion { version }.into());
+            return Err(abide::model::Refusal::BadVersion { version }.into());
         }
         lanes.push(Lane {
             machine: name,

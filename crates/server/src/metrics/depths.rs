@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use abide::{QueueDepth, Store};
+use abide::store::{QueueDepth, Store};
 use abide_kernel::model::Lane;
 use abide_kernel::rules::liveness::serves_lane;
 use abide_kernel::{ReadyLane, label};

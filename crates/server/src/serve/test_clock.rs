@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use abide::Timestamp;
+use abide::time::Timestamp;
 use abide_kernel::{Clock, SystemClock};
 use futures_util::future::BoxFuture;
 use tokio::sync::watch;

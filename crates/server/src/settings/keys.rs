@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use abide::{Name, Retention};
+use abide::engine::Retention;
+use abide::model::Name;
 
 use super::{Given, LogFormat, Settings, hidden};
 use crate::hooks;

@@ -9,8 +9,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use abide::Abide;
+use abide::engine::Retention;
+use abide::model::{Limits, Name};
 use abide::postgres::Timeouts;
-use abide::{Abide, Limits, Name, OpenOptions, Retention};
+use abide::store::OpenOptions;
 
 use crate::hooks::Hook;
 use crate::nats::Nats;

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::time::Duration;
 
-use abide::Retention;
+use abide::engine::Retention;
 
 use super::*;
 

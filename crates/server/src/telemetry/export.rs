@@ -2,7 +2,8 @@
 
 use std::time::SystemTime;
 
-use abide::{Instance, InstanceId, Status};
+use abide::model::Instance;
+use abide::{InstanceId, Status};
 use opentelemetry::trace::{Link, SpanContext, SpanKind, Status as SpanStatus};
 use opentelemetry::{InstrumentationScope, Key, KeyValue};
 use opentelemetry_otlp::{Protocol as Encoding, SpanExporter, WithExportConfig, WithHttpConfig};

@@ -1,6 +1,7 @@
 //! Ids of traces and spans, derived from what they identify.
 
-use abide::{CommandId, InstanceId};
+use abide::InstanceId;
+use abide::model::CommandId;
 use opentelemetry::trace::{SpanContext, SpanId, TraceFlags, TraceId, TraceState};
 use sha2::{Digest, Sha256};
 

@@ -2,7 +2,8 @@
 
 use std::time::SystemTime;
 
-use abide::{Cause, CommandId, InstanceId};
+use abide::InstanceId;
+use abide::model::{Cause, CommandId};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing_subscriber::Layer;

@@ -23,7 +23,10 @@ mod target;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use abide::{Cause, Command, CommandId, InstanceId, Store, Target, Timestamp};
+use abide::InstanceId;
+use abide::model::{Cause, Command, CommandId, Target};
+use abide::store::Store;
+use abide::time::Timestamp;
 use abide_kernel::model::Claimed;
 use axum::http::HeaderMap;
 use tokio_util::sync::CancellationToken;
@@ -251,7 +254,7 @@ impl Traces {
     }
 
     /// Reports a run, from its start to its end.
-    pub fn run(&self, instance: &abide::Instance) {
+    pub fn run(&self, instance: &abide::model::Instance) {
         #[cfg(feature = "otel")]
         if let Some(to) = &self.to {
             to.run(instance);

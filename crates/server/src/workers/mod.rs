@@ -11,7 +11,7 @@ mod text;
 use std::sync::Arc;
 use std::time::Duration;
 
-use abide::Store;
+use abide::store::Store;
 use abide_kernel::committer::{Commits, Committer, Extensions, Submit};
 
 pub use hub::{Handed, Hub, Poll};

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use abide::{CommandId, EventCondition, Json, Name, Start};
+use abide::model::{CommandId, Condition as EventCondition, Json, Name, Start};
 use abide_kernel::model::{Answered, EventWait, Join, Outcome, Wait};
 use serde::Deserialize;
 use serde::de::IgnoredAny;

@@ -3,7 +3,9 @@
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-use abide::{Error, Json, Name, Store};
+use abide::Error;
+use abide::model::{Json, Name};
+use abide::store::Store;
 use abide_kernel::Op;
 use abide_kernel::model::DocumentKind;
 use base64::Engine as _;

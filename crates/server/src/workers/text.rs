@@ -3,7 +3,9 @@
 
 use std::time::Duration;
 
-use abide::{CommandId, InstanceId, Key, Name, Timestamp, WorkerId};
+use abide::InstanceId;
+use abide::model::{CommandId, Key, Name, WorkerId};
+use abide::time::Timestamp;
 use abide_kernel::model::{Cause, Claim, Claimed, Epoch, Outcome, ParentRef};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;

@@ -3,11 +3,13 @@
 use std::io::Write;
 use std::process::{Command, Output, Stdio};
 
+use abide::client::new_start;
+use abide::machine::{Answer, Call, Messages};
+use abide::time::{hours, secs};
 use abide::{
-    Abide, Answer, BoxError, Call, Context, Flow, Job, Machine, Message, Messages, Outcome, Signal,
-    Step, Update, Workflow,
+    Abide, BoxError, Context, Flow, Job, Machine, Message, Outcome, Signal, Step, Update, Workflow,
 };
-use abide::{done, hours, new_start, next, secs, stop};
+use abide::{done, next, stop};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -333,7 +335,7 @@ impl Machine for Chain {
         let run = *ctx.state();
         *ctx.state_mut() = 1;
         match run {
-            0 => abide::continue_as_new(Link::Only),
+            0 => abide::machine::continue_as_new(Link::Only),
             n => done(n),
         }
     }

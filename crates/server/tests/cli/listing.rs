@@ -23,8 +23,8 @@ on_every_store! {
     async fn two_hundred_and_fifty_are_listed_in_pages_or_all_at_once(lab: Lab) {
         let abide = lab.abide().await;
         let specs = (0..250).map(|n| {
-            let mut start = abide::Start::of(abide::Name::new("checkout").unwrap(), abide::Json::null());
-            start.key = Some(abide::Key::new(format!("order:{n}")).unwrap());
+            let mut start = abide::model::Start::of(abide::model::Name::new("checkout").unwrap(), abide::model::Json::null());
+            start.key = Some(abide::model::Key::new(format!("order:{n}")).unwrap());
             Ok::<_, abide::Error>(start)
         });
         abide.start_all(specs).await.unwrap();
@@ -81,7 +81,7 @@ on_every_store! {
     async fn a_reader_that_stops_reading_sees_no_error(lab: Lab) {
         let abide = lab.abide().await;
         let starts = (0..2_000).map(|_| {
-            Ok::<_, abide::Error>(abide::Start::of(abide::Name::new("checkout").unwrap(), abide::Json::null()))
+            Ok::<_, abide::Error>(abide::model::Start::of(abide::model::Name::new("checkout").unwrap(), abide::model::Json::null()))
         });
         abide.start_all(starts).await.unwrap();
         let mut list = lab.command(&["list", "--all"]);

@@ -1,6 +1,11 @@
 //! `show`: what an instance waits for and whether that is healthy, for every way in which one can be.
 
-use abide::{Abide, Engine, Event, Flow, Limits, Workflow, eq, hours, new_start, secs};
+use abide::client::new_start;
+use abide::engine::Engine;
+use abide::message::eq;
+use abide::model::Limits;
+use abide::time::{hours, secs};
+use abide::{Abide, Event, Flow, Workflow};
 use serde_json::{Value, json};
 
 use crate::common::{self, Over, Server};

@@ -124,12 +124,12 @@ on_every_store! {
         until_it_is(&abide, "order:2", "waiting_for_signal").await;
         engine.shutdown().await;
 
-        let run: abide::RunHistory = serde_json::from_str(&lab.done(&["export", "order:1"]).await).unwrap();
+        let run: abide::workflow::RunHistory = serde_json::from_str(&lab.done(&["export", "order:1"]).await).unwrap();
         assert_eq!(run.history.first().map(|entry| entry.what.kind()), Some("started"));
         let file = lab.path("run.json");
         let ran = lab.run(&["export", "order:1", "--to", file.to_str().unwrap()]).await;
         assert_eq!((ran.code, ran.out.as_str()), (0, ""), "{ran:?}");
-        assert_eq!(abide::RunHistory::from_file(&file).unwrap(), run);
+        assert_eq!(abide::workflow::RunHistory::from_file(&file).unwrap(), run);
 
         assert_eq!(lab.json(&["sweep"]).await, json!({"deleted": 0}));
         let swept = lab.done(&["sweep", "--older-than", "0"]).await;

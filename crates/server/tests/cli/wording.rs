@@ -2,7 +2,9 @@
 
 use std::process::Command;
 
-use abide::{Job, Retry, millis};
+use abide::Job;
+use abide::machine::Retry;
+use abide::time::millis;
 use serde_json::json;
 
 use crate::common;

@@ -1,9 +1,9 @@
 //! A machine for these tests, run by an engine in this process over the server's store.
 
-use abide::{
-    Abide, Answer, Call, Context, Engine, Machine, Messages, Outcome, Signal, Step, Update, days,
-    done, stop,
-};
+use abide::engine::Engine;
+use abide::machine::{Answer, Call, Messages};
+use abide::time::days;
+use abide::{Abide, Context, Machine, Outcome, Signal, Step, Update, done, stop};
 
 use crate::common::Server;
 

@@ -1,6 +1,9 @@
 //! Reading one instance: its wait, its health, and its result.
 
-use abide::{Abide, Event, Flow, Limits, Workflow, eq, hours};
+use abide::message::eq;
+use abide::model::Limits;
+use abide::time::hours;
+use abide::{Abide, Event, Flow, Workflow};
 use serde_json::{Value, json};
 
 use crate::cart::{engine, standing};

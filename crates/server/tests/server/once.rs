@@ -5,7 +5,9 @@
 
 use std::time::Duration;
 
-use abide::{Abide, Arguments, Json, Name, Start};
+use abide::Abide;
+use abide::message::Arguments;
+use abide::model::{Json, Name, Start};
 use abide_pgtest::psql;
 use serde_json::{Value, json};
 
@@ -90,7 +92,7 @@ async fn each_call_of_a_rust_client_has_one_effect() {
         assert_eq!(instances(&server).await.len(), 2 * n, "{fault:?}");
 
         let (_proxy, abide) = open("{\"deliver\":").await;
-        let receipt = abide.signal_named("k", "go", Arguments::default()).await;
+        let receipt = abide.signal("k", "go", Arguments::default()).await;
         assert!(!receipt.unwrap().duplicate, "{fault:?}");
         assert_eq!(sent(&server, &id).await, n, "{fault:?}");
 

@@ -502,11 +502,11 @@ async fn a_token_that_only_sends_hears_of_answers_and_not_of_other_work() {
     let answered = serde_json::json!({"answered": [update["update_id"]]});
     assert_eq!(heard["send"], [answered]);
     // A program with such a token goes on sending, and waits for its answers.
-    let options = abide::OpenOptions::default().token(&tokens["send"]);
+    let options = abide::store::OpenOptions::default().token(&tokens["send"]);
     let abide = options.open(&server.url).await.unwrap();
     let start = serde_json::json!({"machine": "m", "key": "l"});
     assert_eq!(call("POST", "/v1/instances", "operate", start).await.0, 201);
-    let sent = abide.signal_named("l", "go", abide::Arguments::default());
+    let sent = abide.signal("l", "go", abide::message::Arguments::default());
     assert!(sent.await.is_ok());
     abide.close().await;
 }

@@ -91,7 +91,7 @@ async fn a_graph_that_is_put_at_one_is_advanced_when_that_one_is_killed() {
 
 #[tokio::test]
 async fn a_workflow_is_not_handed_to_a_worker_over_http_and_stays_where_it_is() {
-    use abide::{Json, Kind, Name, Start};
+    use abide::model::{Json, Kind, Name, Start};
     let Over::Url(url) = postgres() else {
         unreachable!()
     };

@@ -3,6 +3,7 @@
 //! - `rules`: every rule of `docs/rules.md` has a test that names it;
 //! - `walls`: allowed dependencies, between crates and inside them, and that `core` is pure;
 //! - `shape`: what every source file looks like;
+//! - `names`: how many names are at the root of the library;
 //! - `errors`: how our errors are printed;
 //! - `publishing`: what the registry asks of the crates that are published;
 //! - `supply`: licences and sources of all dependencies;
@@ -13,6 +14,7 @@ mod deploy;
 mod docs;
 mod errors;
 mod mutants;
+mod names;
 mod publishing;
 mod rules;
 mod shape;

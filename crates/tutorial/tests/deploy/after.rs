@@ -1,6 +1,6 @@
 //! The machine after a change: a customer who has paid is thanked, in a step of its own.
 
-use abide::{Context, Message, Outcome, days, done, machine, next};
+use abide::prelude::*;
 use orders::PAID;
 
 #[derive(Message)]

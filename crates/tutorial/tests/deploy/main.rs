@@ -2,7 +2,7 @@
 
 mod after;
 
-use abide::{Abide, BoxError, Status, millis};
+use abide::prelude::*;
 use orders::{PAID, Payment};
 
 #[tokio::test]

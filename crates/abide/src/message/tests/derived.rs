@@ -6,7 +6,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::{Json, Message, Signal};
+use crate::model::Json;
+use crate::{Message, Signal};
 
 /// Two modules with the same types, one derived by each.
 macro_rules! twice {
@@ -125,7 +126,7 @@ where
     );
     assert_eq!(A::schema_name(), B::schema_name());
     assert_eq!(A::inline_schema(), B::inline_schema());
-    let accepts = |signal: Result<crate::Accepts, crate::Refusal>| signal.unwrap();
+    let accepts = |signal: Result<crate::contract::Accepts, crate::model::Refusal>| signal.unwrap();
     assert_eq!(
         accepts(Signal::<A>::new("s").accepts()),
         accepts(Signal::<B>::new("s").accepts())

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use abide::{CommandId, InstanceId, Json, Key, Name, Sequence, Status, Timestamp};
+use abide::model::{CommandId, Json, Key, Name, Sequence};
+use abide::time::Timestamp;
+use abide::{InstanceId, Status};
 use abide_kernel::model::{Cause, Child, Claimed, Command};
 use serde::Serialize;
 use utoipa::ToSchema;

@@ -1,8 +1,8 @@
 //! The records of signals and updates, as readers see them.
 
-use abide::{
-    Command, CommandId, CommandStatus, InstanceId, Json, Key, Name, Sequence, Timestamp, WaitId,
-};
+use abide::InstanceId;
+use abide::model::{Command, CommandId, CommandStatus, Json, Key, Name, Sequence, WaitId};
+use abide::time::Timestamp;
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -100,7 +100,7 @@ impl From<Command> for SignalView {
             name,
             status: record.status,
             outcome,
-            reason: record.rejection.map(abide::Rejection::reason),
+            reason: record.rejection.map(abide::model::Rejection::reason),
             instance_id: record.instance,
             key: record.key,
             message_sequence: record.sequence,
@@ -195,7 +195,7 @@ impl From<Command> for UpdateView {
             update_id: record.id,
             update_status: record.status,
             outcome: record.outcome(),
-            reason: record.rejection.map(abide::Rejection::reason),
+            reason: record.rejection.map(abide::model::Rejection::reason),
             name: record.name,
             result: record.result,
             error: record.error,

@@ -1,10 +1,12 @@
 //! An instance as readers see it.
 
-use abide::{
-    Cause, CommandId, Description, EventCondition, InstanceId, Json, Key, Kind, Name,
-    OperationWait, Operator, Policy, ReasonCode, ResumeKind, ResumeSource, Scope, Status,
-    Timestamp, WaitId, WaitKind, Waiter,
+use abide::client::Description;
+use abide::model::{
+    Cause, CommandId, Condition as EventCondition, Json, Key, Kind, Name, OperationWait, Operator,
+    Policy, ReasonCode, ResumeKind, ResumeSource, Scope, WaitId, WaitKind, Waiter,
 };
+use abide::time::Timestamp;
+use abide::{InstanceId, Status};
 use futures_util::{StreamExt, TryStreamExt, stream};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -296,8 +298,8 @@ pub enum LivenessWord {
 
 impl LivenessWord {
     /// `true` if this is the liveness of an instance.
-    pub fn is(self, liveness: abide::Liveness) -> bool {
-        use abide::Liveness;
+    pub fn is(self, liveness: abide::model::Liveness) -> bool {
+        use abide::model::Liveness;
         matches!(
             (self, liveness),
             (Self::Closed, Liveness::Closed)

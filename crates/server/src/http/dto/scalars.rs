@@ -3,7 +3,8 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
-use abide::{CommandStatus, Json, Operator, Status, WaitKind};
+use abide::Status;
+use abide::model::{CommandStatus, Json, Operator, WaitKind};
 use serde::{Deserialize, Deserializer};
 use utoipa::openapi::RefOr;
 use utoipa::openapi::schema::{

@@ -2,8 +2,11 @@
 
 use std::collections::HashMap;
 
+use abide::Graph;
+use abide::graph::RetrySpec;
+use abide::model::{Json, Key, Name, Policy, Refusal, Scope};
 use abide::outbox::Wanted;
-use abide::{Graph, Json, Key, Name, Policy, Refusal, RetrySpec, Scope, Timestamp};
+use abide::time::Timestamp;
 use serde::Deserialize;
 use utoipa::ToSchema;
 

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use abide::Name;
+use abide::model::Name;
 use abide_kernel::model::{Claimed, Lane};
 use tokio::time::Instant;
 

@@ -13,7 +13,8 @@ mod task;
 use std::sync::Arc;
 use std::time::Duration;
 
-use abide::{Name, Store};
+use abide::model::Name;
+use abide::store::Store;
 use abide_kernel::model::{Claim, Claimed, Lane};
 use tokio::sync::{mpsc, oneshot};
 

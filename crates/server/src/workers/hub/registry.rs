@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::time::Duration;
 
-use abide::{Name, Worker, WorkerId};
+use abide::model::{Name, Worker, WorkerId};
 use abide_kernel::NewWorker;
 use abide_kernel::model::Lane;
 use tokio::time::Instant;

@@ -3,7 +3,9 @@
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
-use abide::{InstanceId, Name, Store, Worker, WorkerId};
+use abide::InstanceId;
+use abide::model::{Name, Worker, WorkerId};
+use abide::store::Store;
 use abide_kernel::model::{Claim, Claimed, Lane};
 use abide_kernel::{Answer, ClaimRequest, Error, NewWorker, Op, Result};
 

@@ -4,7 +4,8 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use abide::{Name, Store};
+use abide::model::Name;
+use abide::store::Store;
 use abide_kernel::model::{Claim, Claimed, Kind, Lane};
 use abide_kernel::{Backoff, Effects, Error, Listener};
 use axum::http::StatusCode;
