@@ -518,6 +518,14 @@ pub trait Txn: OutboxRows + Send {
     /// (their `parent_barrier` becomes 0).
     fn supersede(&mut self, ids: &[InstanceId]) -> impl Future<Output = Result<()>> + Send;
 
+    /// Gives the children of a barrier to another parent, at the barrier of the same number. Returns how many. Those
+    /// that have not ended are locked already.
+    fn adopt(
+        &mut self,
+        from: (InstanceId, BarrierNumber),
+        by: InstanceId,
+    ) -> impl Future<Output = Result<u32>> + Send;
+
     /// Returns the keys and unique keys that these instances have, each with the instance that holds it.
     fn holders(&mut self, ids: &[InstanceId]) -> impl Future<Output = Result<Vec<Holder>>> + Send;
 
