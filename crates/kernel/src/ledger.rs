@@ -322,7 +322,7 @@ impl Account<'_> {
             state if advances && plain(was) && plain(row) && was.kind == row.kind => {
                 changes.advances.push(Advance { row, state });
             }
-            None if executing && row.status.is_terminal() && untouched => {
+            None if executing && row.status.is_terminal() && untouched && row.awaits.is_none() => {
                 changes.finishes.push(Finish {
                     row,
                     result: self.result,

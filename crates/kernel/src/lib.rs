@@ -6,6 +6,7 @@
 //! stores pass the same conformance suite (feature `conformance`).
 
 mod census;
+mod changes;
 mod claim_bytes;
 mod clock;
 pub mod committer;
@@ -41,6 +42,7 @@ pub use abide_core::model;
 pub use abide_core::model::Target;
 pub use abide_core::rules;
 pub use census::{ENDED_COUNTED, READY_LANES, ReadyLane, Tally};
+pub use changes::{Advance, Changes, Finish, GivenUp, Leased, Move, MovedHistory, Wake};
 pub use claim_bytes::{ClaimRoom, INBOX_WHOLE_BYTES, claimed_bytes};
 pub use clock::{Clock, SystemClock};
 pub use error::{Error, Result};
@@ -69,8 +71,7 @@ pub use run::{run, run_lent, run_now, run_now_lent};
 pub use store::{OUTBOX_POLL, Renewer, Store, newest_run};
 pub use turnover::Turnover;
 pub use txn::{
-    Advance, Changes, EventLookup, EventPaths, Expiring, Finish, Found, FoundEvents, GivenUp,
-    Holder, Lapsed, Leased, LookbackPath, Move, MovedHistory, NewEvent, Partition, PathId, Recall,
-    Span, Term, Touched, Txn, TypeTotal, Wake,
+    EventLookup, EventPaths, Expiring, Found, FoundEvents, Holder, Lapsed, LookbackPath, NewEvent,
+    Partition, PathId, Recall, Span, Term, Touched, Txn, TypeTotal,
 };
 pub use wake::{Bus, Effects, Listener};

@@ -117,6 +117,7 @@ pub const ALL: &[(&str, &str)] = &[
     ("unused_contracts", contracts::UNUSED_CONTRACTS),
     ("forget_contracts", contracts::FORGET_CONTRACTS),
     ("supersede", write::SUPERSEDE),
+    ("adopt", write::ADOPT),
     ("key_holders", keys::KEY_HOLDERS),
     ("give_up_keys", keys::GIVE_UP_KEYS),
     ("definitions", contracts::DEFINITIONS),

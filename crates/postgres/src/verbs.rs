@@ -428,6 +428,10 @@ impl Txn for Transaction<'_> {
         write::supersede(self, ids)
     }
 
+    async fn adopt(&mut self, from: (InstanceId, BarrierNumber), by: InstanceId) -> Result<u32> {
+        write::adopt(self, from, by).await
+    }
+
     async fn holders(&mut self, ids: &[InstanceId]) -> Result<Vec<Holder>> {
         keys::holders(self, ids).await
     }

@@ -4,7 +4,8 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use abide_core::model::{
-    Declared, HistoryRow, Inbox, InstanceId, Json, Lease, Name, Policy, Row, Timestamp, WaitId,
+    BarrierNumber, Declared, HistoryRow, Inbox, InstanceId, Json, Lease, Name, Policy, Row,
+    Timestamp, WaitId,
 };
 use abide_kernel::{Advance, Changes, Error, Finish, Move, MovedHistory, Result, Wake};
 
@@ -169,6 +170,16 @@ pub const SUPERSEDE: &str = "\
 update abide.instances set key_scope = 0, unique_scope = 0, parent_barrier = 0 \
 where id = any((select $1::bigint[])::bigint[])";
 
+/// Gives the children of a barrier to another parent (rule 11.2), and returns them.
+///
+/// Index: `instances_children`. Locks: those that have ended, by id; the others are locked already. A transaction that
+/// restarts one of them has locked it, and waits for its parent.
+pub const ADOPT: &str = "\
+with found as ( \
+    select id from abide.instances where parent_id = $1 and parent_barrier = $2 order by id for no key update \
+) \
+update abide.instances i set parent_id = $3 from found where i.id = found.id returning i.id";
+
 /// Writes rows, each kind of change with its own statement.
 pub(crate) fn update(
     txn: &mut Transaction<'_>,
@@ -257,6 +268,17 @@ pub(crate) fn written(policy: Option<&Policy>) -> Result<Option<Json>> {
 /// Marks runs that are followed by another.
 pub(crate) fn supersede(txn: &mut Transaction<'_>, ids: &[InstanceId]) -> Result<()> {
     txn.write(SUPERSEDE, vec![Param::list(ids.iter().copied())])
+}
+
+/// Gives the children of a barrier to another parent.
+pub(crate) async fn adopt(
+    txn: &mut Transaction<'_>,
+    (parent, barrier): (InstanceId, BarrierNumber),
+    by: InstanceId,
+) -> Result<u32> {
+    let params = vec![Param::one(parent), Param::one(barrier), Param::one(by)];
+    let moved = txn.read(ADOPT, params).await?;
+    Ok(u32::try_from(moved.len()).unwrap_or(u32::MAX))
 }
 
 fn advances(list: &[Advance<'_>], now: Timestamp) -> Vec<Param> {

@@ -53,6 +53,10 @@ fn statements() -> Vec<(String, &'static str)> {
         (runs::FIRST, BY_ID),
         (runs::COPY, BY_ID),
         (runs::SUPERSEDE, BY_ID),
+        (
+            runs::ADOPT,
+            "abide_children (parent_id=? AND parent_barrier=?)",
+        ),
         (keys::KEYS, BY_ID),
         (keys::GIVE_UP, BY_ID),
         (runs::LIVE_CHILDREN, "abide_children (parent_id=?)"),

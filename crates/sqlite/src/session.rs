@@ -520,6 +520,12 @@ impl Txn for Session<'_> {
         runs::supersede(&self.conn, ids).map_err(classed)
     }
 
+    async fn adopt(&mut self, from: (InstanceId, BarrierNumber), by: InstanceId) -> Result<u32> {
+        let children = runs::adopt(&self.conn, from, by).map_err(classed)?;
+        self.forget(&children);
+        Ok(u32::try_from(children.len()).unwrap_or(u32::MAX))
+    }
+
     async fn holders(&mut self, ids: &[InstanceId]) -> Result<Vec<Holder>> {
         keys::holders(&self.conn, ids).map_err(classed)
     }

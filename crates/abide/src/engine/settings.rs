@@ -60,7 +60,7 @@ impl Settings {
             queues: BTreeMap::new(),
             lease: Duration::from_secs(10),
             poll: Duration::from_secs(5),
-            watch: Duration::from_secs(10),
+            watch: Duration::from_secs(5),
             grace: Duration::from_secs(30),
             retention: Retention::default(),
             batch: 500,

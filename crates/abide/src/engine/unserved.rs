@@ -121,6 +121,12 @@ mod tests {
     }
 
     #[test]
+    fn the_second_check_comes_within_ten_seconds() {
+        let watch = super::super::settings::Settings::new().watch;
+        assert!(watch * 2 <= std::time::Duration::from_secs(10));
+    }
+
+    #[test]
     fn a_warning_tells_a_queue_that_is_not_served_from_code_that_is_not_there() {
         let worker = |queue: &str, machine: &str| {
             let ReadyLane { queue, lane } = ready(queue, machine);

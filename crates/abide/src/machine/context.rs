@@ -5,9 +5,10 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
-use abide_core::model::{Cause, Child, InstanceId, Join, Key, Start};
+use abide_core::model::{Cause, Child, InstanceId, Join, Json, Key, Start};
 use abide_core::rules::retry::Retry;
 use abide_kernel::{OwnTransaction, Store};
+use serde::de::DeserializeOwned;
 
 use super::outcome::Kind;
 use super::{Fault, Machine, Move, Outcome, Step, retry_in, stop};
@@ -102,6 +103,18 @@ impl<M: Machine> Context<M> {
     /// have ended if the barrier opened early.
     pub fn children(&self) -> &[Child] {
         &self.task.children
+    }
+
+    /// Returns the result of a child, or `None` if it is not done: `ctx.child_result::<Receipt>(child)?`.
+    ///
+    /// A result that does not match its type blocks the instance until a build comes that can read it (rule 12.4). Reading
+    /// [`Child::result`] by yourself gives an ordinary error, for which the error handler is called.
+    pub fn child_result<T: DeserializeOwned>(&self, child: &Child) -> Result<Option<T>, Error> {
+        let result = child.result.as_ref().map(Json::to).transpose();
+        result.map_err(|error| Error::Unreadable {
+            what: "the result of a child",
+            problem: format!("{} {}: {error}", child.machine, child.id),
+        })
     }
 
     /// The children of the barrier that have not ended.

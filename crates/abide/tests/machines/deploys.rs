@@ -1,5 +1,6 @@
 //! Builds that come and go: what one cannot run waits for another, and nothing is lost meanwhile (rule 12.4).
 
+use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -8,10 +9,12 @@ use abide::machine::{Answer, Call, Messages};
 use abide::machine::{Fault, next_in};
 use abide::model::CommandStatus;
 use abide::model::{Json, Liveness, Name, Start};
-use abide::time::{millis, secs};
+use abide::time::{hours, millis, secs};
 use abide::{
-    Context, Error, InstanceId, Job, Machine, Outcome, Signal, Status, Step, Update, done, next,
+    Context, Error, Event, InstanceId, Job, Machine, Outcome, Signal, Status, Step, Update, done,
+    next,
 };
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::common::{Lab, eventually};
@@ -312,6 +315,89 @@ impl Machine for Deaf {
             At::Ship if *ctx.state() => done(ctx.awaited(AS_A_NUMBER).map_err(Misheard)?),
             At::Ship => done(ctx.awaited(AS_A_NUMBER)?),
         }
+    }
+}
+
+/// Reads an event as what it is not.
+struct DeafToEvents;
+
+impl Machine for DeafToEvents {
+    const NAME: &'static str = "deaf_to_events";
+    type Step = At;
+    type State = ();
+    type Output = Option<u32>;
+
+    async fn step(&self, at: At, ctx: &mut Context<Self>) -> Outcome<Self> {
+        match at {
+            At::Wait => ctx
+                .wait_for_event(Event::new("rung"))
+                .timeout(hours(1))
+                .then(At::Ship),
+            At::Ship => done(ctx.event()?),
+        }
+    }
+}
+
+const WEIGHED: Job<(), String> = Job::new("weigh");
+
+/// Reads the result of its child as an `R`.
+struct Scales<R>(PhantomData<fn() -> R>);
+
+impl<R: Serialize + DeserializeOwned + Send + 'static> Machine for Scales<R> {
+    const NAME: &'static str = "scales";
+    type Step = At;
+    type State = ();
+    type Output = Vec<R>;
+
+    async fn step(&self, at: At, ctx: &mut Context<Self>) -> Outcome<Self> {
+        match at {
+            At::Wait => ctx.spawn([abide::new_start(WEIGHED, ())]).then(At::Ship),
+            At::Ship => {
+                let mut weights = Vec::new();
+                for child in ctx.children() {
+                    weights.extend(ctx.child_result(child)?);
+                }
+                done(weights)
+            }
+        }
+    }
+
+    async fn on_error(&self, error: &Fault, _: &mut Context<Self>) -> Outcome<Self> {
+        abide::stop(format!("the error handler was called: {error}"))
+    }
+}
+
+on_every_store! {
+    async fn a_result_of_a_child_that_a_build_cannot_read_waits_for_one_that_can(lab: Lab) {
+        // rule 12.4: it was an error of the step, and the instance failed for good
+        let weigh = |(): ()| async { Ok("two pounds".to_owned()) };
+        let numbers = Scales::<u32>(PhantomData);
+        let first = lab.engine().build("1").machine(numbers).job(WEIGHED, weigh).start().await.unwrap();
+        let order = lab.start(Scales::<String>(PhantomData), ()).await.unwrap();
+        let why = blocked(&lab, order.id()).await;
+        assert!(why.contains("the result of a child does not match its type: weigh "), "{why}");
+        assert_eq!(lab.now(order.id()).await.attempt, 0);
+        first.shutdown().await;
+        let texts = Scales::<String>(PhantomData);
+        let second = lab.engine().build("2").machine(texts).job(WEIGHED, weigh).start().await.unwrap();
+        assert_eq!(lab.came_to(&order).await, ["two pounds"], "the same child, and no attempt was counted");
+        second.shutdown().await;
+    }
+}
+
+on_every_store! {
+    async fn an_event_that_a_build_cannot_read_blocks_and_is_not_consumed(lab: Lab) {
+        // rule 12.4
+        let engine = lab.engine().machine(DeafToEvents).start().await.unwrap();
+        let call = lab.start(DeafToEvents, ()).await.unwrap();
+        lab.until_status(call.id(), Status::AwaitingSignal).await;
+        assert_eq!(lab.publish("rung", &"hello").await.unwrap().matched, 1);
+        let why = blocked(&lab, call.id()).await;
+        assert!(why.contains("the payload of an event does not match its type"), "{why}");
+        let records = lab.commands(call.id(), None, 9).await.unwrap().items;
+        let statuses: Vec<CommandStatus> = records.iter().map(|one| one.status).collect();
+        assert_eq!(statuses, [CommandStatus::Received]);
+        engine.shutdown().await;
     }
 }
 

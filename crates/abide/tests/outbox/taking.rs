@@ -1,8 +1,10 @@
 //! Requests that are inserted are carried out once, in order, when their transaction commits.
 
+use std::time::{Duration, Instant};
+
 use abide::Graph;
 use abide::store::EventFilter;
-use abide::time::hours;
+use abide::time::{hours, millis};
 
 use super::*;
 use crate::caller::connect;
@@ -237,5 +239,26 @@ async fn a_role_that_may_insert_requests_needs_no_other_permission() {
     app.sql("reset session authorization").await;
     let drop = format!("drop owned by {role}; drop role {role}");
     owner.batch_execute(&drop).await.unwrap();
+    engine.shutdown().await;
+}
+
+/// Without a notification rows are found by looking for them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_row_that_nobody_notifies_of_is_taken_within_about_a_second() {
+    // rule 17.3
+    let lab = Lab::postgres().await;
+    let mut caller = Caller::new(&lab).await;
+    let engine = engine(&lab).await;
+    let mut fastest = Duration::MAX;
+    for n in 0..5 {
+        // Not at a moment that depends on when the last one was taken.
+        tokio::time::sleep(millis(130 * n)).await;
+        let key = format!("order:{n}");
+        let began = Instant::now();
+        caller.insert(&start(&key, json!("run"))).await;
+        until(&lab, &key, Status::Done).await;
+        fastest = fastest.min(began.elapsed());
+    }
+    assert!(fastest < millis(1_500), "the fastest took {fastest:?}");
     engine.shutdown().await;
 }

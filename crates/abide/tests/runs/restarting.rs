@@ -72,10 +72,38 @@ on_every_store! {
         assert_eq!(lab.ended(third).await.result.unwrap().as_str(), "[7,0]");
         let events = lab.events(third).await;
         let handed = events.iter().find_map(|one| match &one.what {
-            HistoryEvent::HandedAgain { run_id, signals } => Some((*run_id, signals.len())),
+            HistoryEvent::HandedAgain { run_id, signals, .. } => Some((*run_id, signals.len())),
             _ => None,
         });
         assert_eq!(handed, Some((second, 1)));
+        engine.shutdown().await;
+    }
+}
+
+on_every_store! {
+    async fn a_step_that_joins_children_is_handed_them_when_it_is_restarted(lab: Lab) {
+        // rule 11.2: it counted no children, and was done with the wrong result
+        let well = Arc::new(AtomicBool::new(false));
+        let mended = well.clone();
+        let engine = lab.engine().machine(Script::new(move |at, ctx| match at {
+            At::One => ctx.spawn(["a", "b"].map(|name| new_start(Script::any(), json!(name)).step(At::Three))).then(At::Two),
+            At::Two if mended.load(Ordering::SeqCst) => done(json!(ctx.children().len())),
+            At::Two => stop("the carrier is away"),
+            At::Three => done(json!(null)),
+        })).start().await.unwrap();
+        let order = lab.start(Script::any(), json!(null)).key("order:1").await.unwrap();
+        lab.failed_of(&order).await;
+        let second = lab.restart("order:1").await.unwrap();
+        assert_eq!(lab.ended(second).await.status, Status::Failed, "not mended yet");
+        well.store(true, Ordering::SeqCst);
+        let third = lab.restart("order:1").await.unwrap();
+        assert_eq!(lab.ended(third).await.result.unwrap().as_str(), "2");
+        let events = lab.events(third).await;
+        let handed = events.iter().find_map(|one| match &one.what {
+            HistoryEvent::HandedAgain { run_id, children, .. } => Some((*run_id, *children)),
+            _ => None,
+        });
+        assert_eq!(handed, Some((second, 2)));
         engine.shutdown().await;
     }
 }

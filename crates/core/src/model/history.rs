@@ -361,12 +361,16 @@ pub enum HistoryEvent {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         build: Option<Name>,
     },
-    /// A restarted run begins with the signals that the last step of the previous run was handed (rule 11.2).
+    /// A restarted run begins with the signals or the children that the last step of the previous run was handed (rule
+    /// 11.2).
     HandedAgain {
         /// The previous run.
         run_id: InstanceId,
         /// The signals, in the order of their sequence.
         signals: Vec<HandedSignal>,
+        /// Number of children that it has taken over from the previous run.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        children: u32,
     },
     /// Its code was asked to clean up and end.
     CancelRequested {

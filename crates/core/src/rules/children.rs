@@ -1,6 +1,6 @@
 //! The join barrier: a parent parks when it spawns, and continues when enough of its children have ended.
 
-use super::claims::come_back;
+use super::claims::{come_back, resume};
 use super::inbox::step_aside;
 use crate::model::{
     Awaits, BarrierNumber, Cause, Family, HistoryEvent, InstanceId, Join, Kind, Pending, Refusal,
@@ -118,6 +118,47 @@ pub fn reopened(parent: &mut Row, barrier: BarrierNumber) {
         if !workflow && parent.stands() == Status::AwaitingChildren {
             parent.family.needed = parent.family.needed.saturating_add(1);
         }
+    }
+}
+
+/// `true` if the step of a machine has joined the children of its last barrier: it was woken from that barrier, and has
+/// not committed an outcome since. A row that failed in that step keeps this (rule 11.2).
+pub fn has_joined(row: &Row) -> bool {
+    let waited = row.awaits.as_ref().map(|awaits| awaits.kind);
+    row.kind == Kind::Machine
+        && waited == Some(WaitKind::Children)
+        && row.stands() != Status::AwaitingChildren
+}
+
+/// Gives the children of a failed run's last barrier to the run that was opened by a restart (rule 11.2): `count` of
+/// them, of which `pending` have not ended. If more of them are pending than when the step failed, because they were
+/// restarted too, the new run waits for these first.
+pub fn adopt(
+    row: &mut Row,
+    failed: &Row,
+    (count, pending): (u32, u32),
+    now: Timestamp,
+) -> HistoryEvent {
+    let needed = pending.saturating_sub(failed.family.pending);
+    row.family = Family {
+        barrier: failed.family.barrier,
+        pending,
+        needed,
+        ended: 0,
+    };
+    row.timed_out = failed.timed_out;
+    row.awaits = Some(Awaits::new(WaitKind::Children, Vec::new(), now, None));
+    if needed == 0 {
+        resume(row, source());
+    } else {
+        row.status = Status::AwaitingChildren;
+        row.due_at = None;
+        row.behind = false;
+    }
+    HistoryEvent::HandedAgain {
+        run_id: failed.id,
+        signals: Vec::new(),
+        children: count,
     }
 }
 

@@ -27,9 +27,12 @@ pub enum Standing {
 ///
 /// The epoch decides, not the time: if a lease, of the claim or of its worker, has expired and the claim was not taken
 /// back yet, the step has not begun anywhere else, and its outcome is still valid.
-pub fn standing(row: &Row, claim: &Claim) -> Standing {
-    let parent = claim.parent().map(|parent| parent.id);
-    if claim.partition() != row.partition_key.as_ref() || parent != row.parent {
+///
+/// A claim that was granted before a restart gave the instance to the next run of its parent names the previous run:
+/// `moved` says that the two are runs of one chain (rule 11.2).
+pub fn standing(row: &Row, claim: &Claim, moved: bool) -> Standing {
+    if claim.partition() != row.partition_key.as_ref() || (names_other_parent(row, claim) && !moved)
+    {
         // No such claim was granted. The rows that were locked for it are not the right ones.
         return Standing::Lost;
     }
@@ -43,6 +46,11 @@ pub fn standing(row: &Row, claim: &Claim) -> Standing {
     } else {
         Standing::Lost
     }
+}
+
+/// `true` if a claim names another parent than the row has.
+pub fn names_other_parent(row: &Row, claim: &Claim) -> bool {
+    claim.parent().map(|parent| parent.id) != row.parent
 }
 
 /// `true` if an outcome was committed under that epoch. `false` if the epoch is too old to be stored.
@@ -71,8 +79,14 @@ fn distance(one: Epoch, other: Epoch) -> Option<u32> {
 /// Renews the lease of a claim (rule 6.4). The answer is `Lost` if the claim is not valid, and also if its lease has
 /// expired, taken back or not: an expired lease is never renewed. A claim without a lease of its own is valid as long
 /// as its worker.
-pub fn extend(row: &mut Row, claim: &Claim, lease: Duration, now: Timestamp) -> Heartbeat {
-    if standing(row, claim) != Standing::Holds || row.lease.is_some_and(|held| held.is_over(now)) {
+pub fn extend(
+    row: &mut Row,
+    (claim, moved): (&Claim, bool),
+    lease: Duration,
+    now: Timestamp,
+) -> Heartbeat {
+    let holds = standing(row, claim, moved) == Standing::Holds;
+    if !holds || row.lease.is_some_and(|held| held.is_over(now)) {
         return Heartbeat::Lost;
     }
     row.lease = row.lease.map(|held| held.extended(now, lease));

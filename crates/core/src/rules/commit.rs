@@ -728,11 +728,16 @@ fn park(
 
 /// Ends a row, whichever worker holds it.
 pub(super) fn end(row: &mut Row, status: Status, now: Timestamp) {
+    let joined = status == Status::Failed && children::has_joined(row);
+    // rule 11.2: a restart finds there that the step had joined children, and is handed them again.
+    row.awaits = row.awaits.take().filter(|_| joined);
+    if let Some(awaits) = &mut row.awaits {
+        awaits.resumed = None;
+    }
     end_hold(row);
     row.aside = None;
     row.status = status;
     row.due_at = None;
-    row.awaits = None;
     row.behind = false;
     row.unfit.clear();
     row.finished_at = Some(now);

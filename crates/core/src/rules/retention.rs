@@ -33,7 +33,7 @@ pub fn is_spared(parent: Option<InstanceId>, family: &BTreeMap<InstanceId, Kin>)
     // No instance is its own ancestor; but corrupt rows must not cause an endless loop.
     for _ in 0..=family.len() {
         match above.and_then(|id| family.get(&id)) {
-            Some(kin) if !kin.status.is_terminal() => return true,
+            Some(kin) if !kin.status.is_terminal() || kin.status == Status::Failed => return true,
             Some(kin) => above = kin.parent,
             None => return false,
         }

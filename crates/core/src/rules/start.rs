@@ -210,6 +210,7 @@ pub fn hand_again(
     let history_event = (!handed.is_empty()).then_some(HistoryEvent::HandedAgain {
         run_id: failed.id,
         signals: handed,
+        children: 0,
     });
     HandedAgain {
         copies,

@@ -70,7 +70,9 @@ pub async fn the_signal_that_woke_the_failed_step_is_handed_again(lab: Lab) {
     );
     let events = lab.events(second).await;
     let handed = events.iter().find_map(|one| match &one.what {
-        HistoryEvent::HandedAgain { run_id, signals } => Some((*run_id, signals.clone())),
+        HistoryEvent::HandedAgain {
+            run_id, signals, ..
+        } => Some((*run_id, signals.clone())),
         _ => None,
     });
     let (run_id, signals) = handed.expect("the history records it");

@@ -312,7 +312,10 @@ impl Turn {
                 let (met, next) = (*attempt, self.attempt);
                 (met != next).then(|| format!("attempt {met} follows where {next} should"))
             }
-            HistoryEvent::WaitOpened { .. } | HistoryEvent::ChildrenSpawned { .. } => {
+            HistoryEvent::WaitOpened { .. }
+            | HistoryEvent::ChildrenSpawned { .. }
+            // It may wait for children that were restarted.
+            | HistoryEvent::HandedAgain { children: 1.., .. } => {
                 self.waits = true;
                 None
             }

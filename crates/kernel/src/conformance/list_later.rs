@@ -354,6 +354,14 @@ macro_rules! for_each_later_conformance_test {
                 what_earlier_steps_consumed_is_not_handed_again,
                 what_a_cancellation_discarded_stays_so,
             }
+            handing_children {
+                the_children_that_the_failed_step_joined_are_handed_again,
+                children_are_kept_for_a_run_that_may_be_handed_them,
+                a_child_that_was_restarted_first_is_waited_for,
+                children_that_were_missing_are_handed_as_they_are,
+                a_deadline_at_a_barrier_is_reported_again,
+                a_step_that_joined_nothing_is_handed_no_children,
+            }
             cancelling_code {
                 a_cancel_is_handed_to_the_code_which_then_ends,
                 however_often_it_is_cancelled_the_code_is_notified_once,

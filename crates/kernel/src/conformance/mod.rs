@@ -61,6 +61,7 @@ pub mod faulty;
 pub mod fencing;
 pub mod folding;
 pub mod handing;
+pub mod handing_children;
 pub mod held_updates;
 pub mod history;
 pub mod holding;

@@ -726,7 +726,9 @@ impl Renamed {
             | HistoryEvent::UpdateCompleted { update_id: id, .. }
             | HistoryEvent::UpdateFailed { update_id: id, .. }
             | HistoryEvent::CancelRequested { command_id: id, .. } => *id = self.command_id(*id),
-            HistoryEvent::HandedAgain { run_id, signals } => {
+            HistoryEvent::HandedAgain {
+                run_id, signals, ..
+            } => {
                 *run_id = self.id(*run_id);
                 for signal in signals {
                     signal.command_id = self.command_id(signal.command_id);

@@ -38,6 +38,13 @@ impl<'t> MemoryTxn<'t> {
         Ok(())
     }
 
+    /// Removes a record and inserts it again, because only that changes the index of children.
+    pub fn reinsert(&mut self, record: Record) -> Result<()> {
+        let undo = self.tables.put(record.row.id, None)?;
+        self.log.push(undo);
+        self.put(record)
+    }
+
     pub fn put_command(&mut self, id: CommandId, command: Option<Command>) -> Result<()> {
         let undo = self.tables.put_command(id, command.map(Arc::new))?;
         self.log.push(undo);

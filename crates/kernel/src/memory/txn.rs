@@ -823,12 +823,19 @@ impl Txn for MemoryTxn<'_> {
             record.unique_scope = Scope::NEVER;
             record.row.scopes = Scopes::NONE;
             record.row.parent_barrier = BarrierNumber::default();
-            // Removed and inserted again, because only that changes the index of children.
-            let undo = self.tables.put(*id, None)?;
-            self.log.push(undo);
-            self.put(record)?;
+            self.reinsert(record)?;
         }
         Ok(())
+    }
+
+    async fn adopt(&mut self, from: (InstanceId, BarrierNumber), by: InstanceId) -> Result<u32> {
+        let children: Vec<Child> = self.tables.children(from.0, from.1).collect();
+        for child in &children {
+            let mut record = self.copy(child.id)?;
+            record.row.parent = Some(by);
+            self.reinsert(record)?;
+        }
+        Ok(u32::try_from(children.len()).unwrap_or(u32::MAX))
     }
 
     async fn holders(&mut self, ids: &[InstanceId]) -> Result<Vec<Holder>> {
@@ -837,12 +844,10 @@ impl Txn for MemoryTxn<'_> {
 
     async fn open(&mut self, id: InstanceId, row: &NewRow) -> Result<()> {
         let reserved = self.copy(id)?;
-        let undo = self.tables.put(id, None)?;
-        self.log.push(undo);
         let mut record = Record::new(id, row);
         record.created_at = reserved.created_at;
         record.row.created_at = reserved.created_at;
-        self.put(record)
+        self.reinsert(record)
     }
 
     async fn live_children(&mut self, parents: &[InstanceId]) -> Result<Vec<Touched>> {

@@ -20,6 +20,7 @@ use abide_core::rules::event::{awaited_types, index_of};
 use abide_core::rules::keys::{Judged, continues, judge, taking};
 use abide_core::rules::workflow;
 
+use super::handing::moved;
 use super::keys::{self, Holders};
 use super::publish::{self, Opening};
 use super::{runs, start};
@@ -57,6 +58,8 @@ pub(crate) async fn commit<T: Txn>(
     let policies = policies(turn, commits).await?;
     let terms = terms_of(turn, commits, &mut ledger).await?;
     let builds = builds(turn, commits).await?;
+    let claims = commits.iter().map(|commit| &commit.claim);
+    let moved = moved(turn, &mut ledger, claims).await?;
     let around = Around {
         waiting: &waiting,
         declared: &declared,
@@ -65,6 +68,7 @@ pub(crate) async fn commit<T: Txn>(
         types: &types,
         terms: &terms,
         builds: &builds,
+        moved: &moved,
     };
     let (aheads, holders) = look_ahead(turn, commits, &mut ledger, around).await?;
     let mut tally = Tally { waiters, holders };
@@ -135,6 +139,7 @@ struct Around<'a> {
     types: &'a BTreeMap<Name, TypeTotal>,
     terms: &'a HashMap<ContractId, Arc<Terms>>,
     builds: &'a BTreeMap<WorkerId, Name>,
+    moved: &'a BTreeSet<InstanceId>,
 }
 
 impl<'a> Around<'a> {
@@ -294,7 +299,7 @@ async fn look_ahead<T: Txn>(
         let may_take = |row: &&Row| {
             let outside = |scope: Scope| scope != Scope::NEVER && !scope.holds(row.status);
             (outside(row.scopes.key) || outside(row.scopes.unique_key))
-                && standing(row, &commit.claim) == Standing::Holds
+                && standing(row, &commit.claim, around.moved.contains(&row.id)) == Standing::Holds
         };
         let ahead = row.filter(may_take).and_then(|row| {
             let ahead = ahead(row, commit, around.facts(turn, row, None));
@@ -326,7 +331,8 @@ fn one<'a, T: Txn>(
     let Some(account) = ledger.get(commit.claim.id()) else {
         return Committed::Stale;
     };
-    match standing(&account.row, &commit.claim) {
+    let moved = around.moved.contains(&account.row.id);
+    match standing(&account.row, &commit.claim, moved) {
         Standing::Holds => {}
         Standing::Lost => return Committed::Stale,
         Standing::Repeated if is_kept(&account.row, &commit.claim) => {

@@ -10,6 +10,7 @@ use abide_core::rules::claims::{
 use abide_core::rules::deaths::{self, Case, MAX_DEATHS};
 
 use super::commit::policies_of;
+use super::handing::moved;
 use super::keys::end_all;
 use super::skip_locked::Free;
 use crate::ledger::Ledger;
@@ -95,12 +96,14 @@ pub(crate) async fn extend<T: Txn>(
 ) -> Result<Vec<Heartbeat>> {
     let ids = claims.iter().map(|one| one.claim.id()).collect();
     let mut ledger = Ledger::load(turn.txn, ids).await?;
+    let moved = moved(turn, &mut ledger, claims.iter().map(|one| &one.claim)).await?;
     let mut beats = Vec::with_capacity(claims.len());
     let mut workers: BTreeMap<Duration, Vec<WorkerId>> = BTreeMap::new();
     for &Extension { ref claim, lease } in claims {
+        let claimed = (claim, moved.contains(&claim.id()));
         let beat = ledger
             .get(claim.id())
-            .map(|account| claims::extend(&mut account.row, claim, lease, turn.now));
+            .map(|account| claims::extend(&mut account.row, claimed, lease, turn.now));
         if beat == Some(Heartbeat::Renewed) {
             workers.entry(lease).or_default().push(claim.worker());
         }
@@ -178,13 +181,14 @@ pub(crate) async fn give_back<T: Txn>(turn: &mut Turn<'_, T>, claims: &[Claim]) 
     let ids: Vec<InstanceId> = claims.iter().map(Claim::id).collect();
     let mut ledger = Ledger::load(turn.txn, ids.clone()).await?;
     let policies = policies_of_suspects(turn, &mut ledger, &ids).await?;
+    let moved = moved(turn, &mut ledger, claims.iter()).await?;
     let mut count = 0;
     for claim in claims {
         let Some(account) = ledger.get(claim.id()) else {
             continue;
         };
         let case = Case::new(policies.get(&claim.id()), count);
-        if standing(&account.row, claim) == Standing::Holds
+        if standing(&account.row, claim, moved.contains(&claim.id())) == Standing::Holds
             && put_back(&mut account.row, case, turn.now).is_some()
         {
             count += 1;

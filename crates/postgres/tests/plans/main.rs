@@ -76,6 +76,7 @@ const INDEXES: &[(&str, &[&str])] = &[
     ("next_due", &["instances_parked", "instances_leased"]),
     ("open", &["instances_pkey"]),
     ("supersede", &["instances_pkey"]),
+    ("adopt", &["instances_children", "instances_pkey"]),
     (
         "key_holders",
         &[

@@ -272,12 +272,21 @@ fn described(what: &HistoryEvent, out: &Out) -> String {
                 build.unwrap_or_default()
             )
         }
-        HistoryEvent::HandedAgain { run_id, signals } => {
+        HistoryEvent::HandedAgain {
+            run_id,
+            signals,
+            children,
+        } => {
             let names = signals
                 .iter()
                 .map(|one| one.name.event_type().unwrap_or(one.name.as_str()));
             let names: Vec<&str> = names.collect();
-            format!("{}, from instance {run_id}", cut(&names.join(", "), MOST))
+            let what = match children {
+                0 => names.join(", "),
+                1 => "1 child".to_owned(),
+                count => format!("{count} children"),
+            };
+            format!("{}, from instance {run_id}", cut(&what, MOST))
         }
         HistoryEvent::CancelRequested {
             reason,

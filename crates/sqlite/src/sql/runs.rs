@@ -1,6 +1,6 @@
 //! Finds runs by id, key or chain, and writes what one run hands over to the next.
 
-use abide_core::model::{Cause, InstanceId, Kind, NewRow, Target};
+use abide_core::model::{BarrierNumber, Cause, InstanceId, Kind, NewRow, Target};
 use abide_kernel::{Found, Touched};
 use rusqlite::{Connection, OptionalExtension, Result, Row};
 
@@ -143,6 +143,24 @@ pub(crate) fn supersede(conn: &Connection, ids: &[InstanceId]) -> Result<()> {
         one(statement.execute([id.0])?)?;
     }
     Ok(())
+}
+
+/// Index: `abide_children`, one barrier. The rows move in it.
+pub(crate) const ADOPT: &str = "
+    update abide_instances set parent_id = ?3
+    where parent_id = ?1 and parent_id is not null and parent_barrier = ?2 returning id";
+
+/// Gives the children of a barrier to another parent, and returns them.
+pub(crate) fn adopt(
+    conn: &Connection,
+    (parent, barrier): (InstanceId, BarrierNumber),
+    by: InstanceId,
+) -> Result<Vec<InstanceId>> {
+    let mut statement = conn.prepare_cached(ADOPT)?;
+    let moved = statement.query_map([parent.0, i64::from(barrier.0), by.0], |row| {
+        cells::id(row, 0)
+    })?;
+    moved.collect()
 }
 
 /// Index: `abide_children`, all barriers of one parent. Children with a lower status have not ended.
