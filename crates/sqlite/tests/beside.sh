@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# abide with its default features resolves beside the drivers that bring a SQLite of their own, of which a program can link one;
-# and abide-sqlite compiles with the oldest rusqlite that it accepts, with one in the middle, and with the one that sqlx 0.9
+# abide with its default features resolves and compiles beside the drivers that bring a SQLite of their own, of which a program can
+# link one; and abide-sqlite compiles with the oldest rusqlite that it accepts, with one in the middle, and with the one that sqlx 0.9
 # brings. The newest is the workspace's own.
 #
 #   crates/sqlite/tests/beside.sh [TARGET-DIR]
@@ -45,10 +45,10 @@ resolves() { # NAME RELEASE DEPENDENCY
     esac
 }
 
-resolves sqlx-0.8 '0.32.*' 'sqlx = { version = "0.8", features = ["sqlite", "runtime-tokio"] }'
-resolves sqlx-0.9 '0.39.*' 'sqlx = { version = "0.9", features = ["sqlite", "runtime-tokio"] }'
-resolves sea-orm-1 '0.32.*' 'sea-orm = { version = "1", features = ["sqlx-sqlite", "runtime-tokio"] }'
-resolves diesel-2.3 '0.*' 'diesel = { version = "2.3", features = ["sqlite"] }'
+resolves sqlx-0.8 '0.32.*' 'sqlx = { version = "0.8", default-features = false, features = ["sqlite", "runtime-tokio"] }'
+resolves sqlx-0.9 '0.39.*' 'sqlx = { version = "0.9", default-features = false, features = ["sqlite", "runtime-tokio"] }'
+resolves sea-orm-1 '0.32.*' 'sea-orm = { version = "1", default-features = false, features = ["sqlx-sqlite", "runtime-tokio"] }'
+resolves diesel-2.3 '0.*' 'diesel = { version = "2.3", default-features = false, features = ["sqlite"] }'
 for release in 0.32 0.35 0.37 0.40 0.41; do
     resolves "rusqlite-$release" "$release.*" "rusqlite = \"$release\""
 done
@@ -66,4 +66,21 @@ compiles() { # RELEASE
 for release in 0.32 0.37 0.39; do
     compiles "$release"
 done
+
+# A program that uses both. What the resolution above has chosen is compiled, and what the crates share is compiled once.
+compiles_beside() { # NAME USE
+    local begun=$SECONDS
+    cat >"$work/$1/src/main.rs" <<RUST
+#[allow(unused_imports)]
+use {abide::Abide, $2};
+fn main() {}
+RUST
+    CARGO_TARGET_DIR="$target" cargo check --quiet --manifest-path "$work/$1/Cargo.toml"
+    echo "abide compiles beside $1 ($((SECONDS - begun)) s)"
+}
+
+compiles_beside sqlx-0.8 sqlx::SqlitePool
+compiles_beside sea-orm-1 sea_orm::Database
+compiles_beside sqlx-0.9 sqlx::SqlitePool
+compiles_beside diesel-2.3 diesel::SqliteConnection
 echo "beside: $SECONDS s in all"
