@@ -75,8 +75,37 @@ impl Machine for Relay {
     }
 }
 
+/// The number of instances that run beside the one that kills its worker.
+const INNOCENTS: usize = 50;
+
+/// One step, which kills its worker if its state says so.
+struct Powder;
+
+#[derive(Step, Clone, Copy)]
+enum Powdered {
+    Burn,
+}
+
+impl Machine for Powder {
+    const NAME: &'static str = "powder";
+    const MAX_DEATHS: u32 = 3;
+    type Step = Powdered;
+    type State = bool;
+    type Output = ();
+
+    async fn step(&self, _: Powdered, ctx: &mut Context<Self>) -> Outcome<Self> {
+        tokio::time::sleep(millis(20)).await;
+        if *ctx.state() {
+            std::process::abort();
+        }
+        done(())
+    }
+}
+
 fn main() -> ExitCode {
-    processes::main(TESTS, PATIENCE, |engine, _| engine.machine(Relay))
+    processes::main(TESTS, PATIENCE, |engine, _| {
+        engine.machine(Relay).machine(Powder)
+    })
 }
 
 const TESTS: &[Test] = &[
@@ -85,10 +114,20 @@ const TESTS: &[Test] = &[
         name: "sqlite_outlives_its_only_worker_again_and_again",
         run: || Box::pin(sqlite()),
     },
+    #[cfg(feature = "sqlite")]
+    Test {
+        name: "sqlite_fails_a_step_that_kills_its_workers_and_no_other",
+        run: || Box::pin(async { poisoned(Lab::sqlite().await, &["w"]).await }),
+    },
     #[cfg(feature = "postgres")]
     Test {
         name: "postgres_outlives_either_of_its_workers_again_and_again",
         run: || Box::pin(postgres()),
+    },
+    #[cfg(feature = "postgres")]
+    Test {
+        name: "postgres_fails_a_step_that_kills_its_workers_and_no_other",
+        run: || Box::pin(async { poisoned(Lab::postgres().await, &["a", "b"]).await }),
     },
 ];
 
@@ -130,6 +169,49 @@ async fn postgres() {
     left(&lab, 0).await;
     workers.into_iter().for_each(Worker::stop);
     audit(&lab, &ids).await;
+}
+
+/// Workers that are started again whenever they die, one instance that kills them, and others that do not.
+async fn poisoned(lab: Lab, names: &[&str]) {
+    // rules 5.5, 5.6 and 5.7
+    let lease = Duration::from_secs(2);
+    let starts = (0..=INNOCENTS).map(|at| new_start(Powder, at == INNOCENTS / 2));
+    let started = lab.start_all(starts).await.unwrap();
+    let mut ids: Vec<InstanceId> = started.into_iter().map(|one| one.unwrap().id()).collect();
+    let poison = ids.remove(INNOCENTS / 2);
+    let start = |name: &&str| Worker::start(lab.url(), name, lease);
+    let mut workers: Vec<Worker> = names.iter().map(start).collect();
+    let mut deaths = 0;
+    while lab
+        .depths()
+        .await
+        .unwrap()
+        .iter()
+        .map(|one| one.count)
+        .sum::<u64>()
+        > 0
+    {
+        for (worker, name) in workers.iter_mut().zip(names) {
+            if worker.has_ended() {
+                deaths += 1;
+                *worker = start(name);
+            }
+        }
+        tokio::time::sleep(millis(20)).await;
+    }
+    assert_eq!(deaths, 3, "each attempt at the poisoned step kills one");
+    let row = lab.now(poison).await;
+    assert_eq!((row.status, row.deaths), (Status::Failed, 3));
+    let error = row.last_error.unwrap();
+    assert!(
+        error.contains("the worker died 3 times in step burn"),
+        "{error}"
+    );
+    for id in ids {
+        let row = lab.now(id).await;
+        assert_eq!(row.status, Status::Done, "{}", lab.standing(id).await);
+    }
+    workers.into_iter().for_each(Worker::stop);
 }
 
 async fn start_relays(lab: &Lab) -> Vec<InstanceId> {

@@ -119,6 +119,11 @@ impl Worker {
         line.split_whitespace().next()?.parse().ok()
     }
 
+    /// `true` if it has ended by itself.
+    pub fn has_ended(&mut self) -> bool {
+        self.0.try_wait().unwrap().is_some()
+    }
+
     /// `kill -9`
     pub fn kill(&mut self) {
         self.0.kill().unwrap();

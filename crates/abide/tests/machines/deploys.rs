@@ -351,7 +351,9 @@ impl<R: Serialize + DeserializeOwned + Send + 'static> Machine for Scales<R> {
 
     async fn step(&self, at: At, ctx: &mut Context<Self>) -> Outcome<Self> {
         match at {
-            At::Wait => ctx.spawn([abide::client::new_start(WEIGHED, ())]).then(At::Ship),
+            At::Wait => ctx
+                .spawn([abide::client::new_start(WEIGHED, ())])
+                .then(At::Ship),
             At::Ship => {
                 let mut weights = Vec::new();
                 for child in ctx.children() {

@@ -1,5 +1,7 @@
 //! `show`: what an instance waits for and whether that is healthy, for every way in which one can be.
 
+use std::time::Instant;
+
 use abide::client::new_start;
 use abide::engine::Engine;
 use abide::message::eq;
@@ -71,6 +73,30 @@ on_every_store! {
         let queues = lab.json(&["queues"]).await;
         assert_eq!(queues["items"][0]["statuses"], json!({"executing": 1, "runnable": 1}), "{queues}");
         stop(engine).await;
+    }
+
+    async fn one_whose_worker_died_says_how_often(lab: Lab) {
+        // rule 5.5
+        let abide = lab.abide().await;
+        let start = || abide.engine().name("billing-1").job(SLOW, |n| async move { tokio::time::sleep(LONG).await; Ok(n) })
+            .grace(secs(0)).start();
+        let first = start().await.unwrap();
+        abide.start(SLOW, 1).key("slow:1").await.unwrap();
+        until_it_is(&abide, "slow:1", "running").await;
+        assert!(!lab.done(&["show", "slow:1"]).await.contains("died"));
+        // It comes back under its name, as after a crash.
+        let second = start().await.unwrap();
+        let until = Instant::now() + common::PATIENCE;
+        loop {
+            let whole = lab.done(&["show", "slow:1"]).await;
+            if whole.contains("(number 1, attempt 1, its worker died once)") {
+                break;
+            }
+            assert!(Instant::now() < until, "{whole}");
+        }
+        assert_eq!(lab.json(&["show", "slow:1"]).await["deaths"], json!(1));
+        stop(second).await;
+        stop(first).await;
     }
 
     async fn those_that_wait_for_a_worker_or_for_their_time(lab: Lab) {

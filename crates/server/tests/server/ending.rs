@@ -186,3 +186,21 @@ async fn a_server_that_was_asked_to_stop_still_answers_while_it_drains() {
     server.signal("TERM");
     assert_eq!(server.wait(), Some(1), "{}", server.log());
 }
+
+#[tokio::test]
+async fn a_server_that_has_drained_ends_by_itself() {
+    let mut server = server().set("drain_ms", 3_000).start();
+    let began = Instant::now();
+    server.signal("TERM");
+    while server.get("/readyz").await.0 != 503 {
+        assert!(began.elapsed() < PATIENCE, "{}", server.log());
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert!(server.ended().is_none());
+    assert_eq!(server.wait(), Some(0), "{}", server.log());
+    assert!(
+        began.elapsed() >= Duration::from_secs(3),
+        "{}",
+        server.log()
+    );
+}

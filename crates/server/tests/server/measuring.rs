@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::common::{PATIENCE, Server, postgres, server};
+use crate::common::{Over, PATIENCE, Server, postgres, server};
 
 /// The value of one line of `/metrics`.
 fn value(text: &str, line: &str) -> f64 {
@@ -307,6 +307,15 @@ async fn the_access_log_tells_of_each_request_and_of_no_secret() {
     assert!(id.len() > 16 && id != "not fit", "{id}");
     let problem: Value = plain.json().await.unwrap();
     assert_eq!(problem["request_id"], Value::String(id.clone()));
+    let probes = ["/healthz", "/readyz", "/metrics"];
+    for probe in probes {
+        let probed = server.http.get(server.at(probe)).send().await.unwrap();
+        assert_eq!(probed.status(), 200, "{probe}");
+    }
+    // Requests are logged in order: the probes came before this one.
+    let last = server.http.get(server.at("/v1/workers"));
+    let last = last.header("x-request-id", "my-id-2");
+    last.send().await.unwrap();
     let log = server.log();
     assert!(!log.contains("geheim"), "{log}");
     let lines: Vec<Value> = log
@@ -323,6 +332,9 @@ async fn the_access_log_tells_of_each_request_and_of_no_secret() {
     );
     assert!(line["ms"].as_f64().is_some());
     assert!(lines.iter().any(|line| line["request_id"] == "my-id-1"));
+    assert!(lines.iter().any(|line| line["request_id"] == "my-id-2"));
+    let probed = |line: &&Value| probes.iter().any(|probe| line["route"] == *probe);
+    assert_eq!(lines.iter().find(probed), None, "{log}");
 }
 
 #[tokio::test]
@@ -386,4 +398,62 @@ async fn work_without_a_worker_is_measured_on_sqlite() {
 #[tokio::test]
 async fn work_without_a_worker_is_measured_on_postgres() {
     work_without_a_worker_is_measured(server().over(postgres()).start()).await;
+}
+
+/// The sum of a metric over all its labels.
+fn total(text: &str, name: &str) -> f64 {
+    let lines = text.lines().filter(|line| {
+        let rest = line.strip_prefix(name);
+        rest.is_some_and(|rest| rest.starts_with(['{', ' ']))
+    });
+    let values = lines.filter_map(|line| line.rsplit_once(' ')?.1.parse::<f64>().ok());
+    values.sum()
+}
+
+#[tokio::test]
+async fn what_a_database_that_is_away_fails_is_counted() {
+    let database = abide_pgtest::Server::private(&[]);
+    let url = database.fresh_database();
+    let server = server().over(Over::Url(url)).start();
+    let before = metrics_of_the_store(&server).await;
+    let counters = [
+        "abide_failed_transactions_total",
+        "abide_failed_reads_total",
+    ];
+    let before = counters.map(|name| total(&before, name));
+    database.stop();
+    let start = json!({"machine": "m", "key": "a"});
+    let (write, read) = tokio::join!(
+        server.post("/v1/instances", &start),
+        server.get("/v1/instances/a")
+    );
+    assert!(write.0 >= 500 && read.0 >= 500, "{write:?} {read:?}");
+    let after = metrics(&server).await;
+    for (name, before) in counters.into_iter().zip(before) {
+        assert!(total(&after, name) > before, "{name} in\n{after}");
+    }
+    database.start();
+}
+
+#[tokio::test]
+async fn instances_that_no_build_can_run_are_counted() {
+    let server = server().start();
+    let start = json!({"machine": "m", "key": "a"});
+    assert_eq!(server.post("/v1/instances", &start).await.0, 201);
+    let claim = json!({"worker": "w", "queue": "default", "machines": [{"name": "m", "version": 1}], "wait_ms": 10_000});
+    let (_, claimed) = server.post("/v1/workers/claim", &claim).await;
+    let block = json!([{"claim": claimed["claims"][0]["claim"], "outcome": {"block": {"reason": "no step start"}}}]);
+    let outcomes = json!({"worker": "w", "outcomes": block});
+    let (_, reply) = server.post("/v1/workers/commit", &outcomes).await;
+    assert_eq!(reply["results"][0]["status"], "committed", "{reply}");
+    let until = Instant::now() + PATIENCE;
+    loop {
+        let text = metrics_of_the_store(&server).await;
+        if total(&text, "abide_blocked") == 1.0 {
+            assert!(value(&text, "abide_blocked{queue=\"default\"}") == 1.0);
+            return;
+        }
+        assert!(Instant::now() < until, "{text}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
 }

@@ -153,6 +153,31 @@ fn a_missing_database_is_an_error_at_once_that_says_how_to_create_it() {
 }
 
 #[test]
+fn a_missing_role_or_permission_is_an_error_at_once_that_says_how_to_grant_it() {
+    let database = abide_pgtest::Server::private(&[]);
+    let url = database.fresh_database();
+    abide_pgtest::psql(&url, "create role poor login");
+    let (_, host) = url.rsplit_once('@').unwrap();
+    let home = home();
+    let began = Instant::now();
+    for (role, command) in [
+        ("absent", "createuser"),
+        ("poor", "grant create on database"),
+    ] {
+        let output = crate::common::abide(home.path())
+            .args(["serve", "--listen", "127.0.0.1:0", "--store"])
+            .arg(format!("postgres://{role}@{host}"))
+            .output()
+            .unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(3), "{role}: {stderr}");
+        assert!(stderr.contains(command), "{role}: {stderr}");
+        assert!(!stderr.contains("broken"), "{role}: {stderr}");
+    }
+    assert!(began.elapsed() < Duration::from_secs(40), "it waited");
+}
+
+#[test]
 fn a_request_to_stop_ends_the_wait_for_a_database() {
     let home = home();
     let log = home.path().join("log");
