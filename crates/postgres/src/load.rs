@@ -24,7 +24,8 @@ macro_rules! lock_columns {
         worker, lease_until, limit_until, epoch, settled, settled_before, cause, timed_out, wait_kind, awaits, wait_since, wait_id, waits, \
         resume_kind, resume_command, aside_status, aside_due_at, aside_cause, message_sequence, message_cursor, signals_pending, \
         updates_pending, handed, pending_bytes, command_sequence, contract_id, run_number, first_id, parent_id, parent_barrier, \
-        case when barrier <> 0 then array[barrier, children_pending, children_needed, children_ended] end, \
+        case when barrier <> 0 or children_pending <> 0 or children_needed <> 0 or children_ended <> 0 \
+            then array[barrier, children_pending, children_needed, children_ended] end, \
         history, history_seq, folding, last_error, \
         finished_at, attended, machine, created_at, unfit"
     };
