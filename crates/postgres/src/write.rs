@@ -175,10 +175,10 @@ where id = any((select $1::bigint[])::bigint[])";
 /// Index: `instances_children`. Locks: those that have ended, by id; the others are locked already. A transaction that
 /// restarts one of them has locked it, and waits for its parent.
 pub const ADOPT: &str = "\
-with found as ( \
-    select id from abide.instances where parent_id = $1 and parent_barrier = $2 order by id for no key update \
-) \
-update abide.instances i set parent_id = $3 from found where i.id = found.id returning i.id";
+update abide.instances set parent_id = $3 \
+where id = any(array( \
+    select c.id from abide.instances c where c.parent_id = $1 and c.parent_barrier = $2 order by c.id for no key update)) \
+returning id";
 
 /// Writes rows, each kind of change with its own statement.
 pub(crate) fn update(

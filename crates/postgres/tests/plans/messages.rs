@@ -47,6 +47,7 @@ pub async fn messages(store: &Postgres, worker: WorkerId, batch: usize) {
 
     updating(store, worker, batch).await;
     operating(store, worker, batch).await;
+    adopting(store, worker, batch).await;
     reading(store, &ids, &keys[0]).await;
 }
 
@@ -149,6 +150,31 @@ async fn operating(store: &Postgres, worker: WorkerId, batch: usize) {
     let text = format!("reserved-{}", store.clock().now().as_micros());
     one(store, Op::Reserve(vec![(name("reserved"), key(&text))])).await;
     start_all(store, vec![keyed("reserved", &text)]).await;
+}
+
+/// Restarts a run that failed in a step that had joined children.
+async fn adopting(store: &Postgres, worker: WorkerId, batch: usize) {
+    let parent = start_all(store, vec![start("adopting")]).await[0].id();
+    let claimed = claim(store, worker, &["adopting"], 1).await.remove(0);
+    let spawn = Outcome::Spawn {
+        children: vec![start("adopted"); batch],
+        next: name("joined"),
+        state: json("{}"),
+        join: Join::default(),
+        timeout_ms: None,
+    };
+    commit_all(store, vec![commit(claimed, spawn, false)]).await;
+    let children = claim(store, worker, &["adopted"], batch).await;
+    commit_all(store, children.into_iter().map(done).collect()).await;
+    let joined = claim(store, worker, &["adopting"], 1).await.remove(0);
+    let stop = Outcome::Stop {
+        reason: "no".into(),
+    };
+    commit_all(store, vec![commit(joined, stop, false)]).await;
+    one(store, Op::Restart(vec![(parent.into(), None)])).await;
+    let claimed = claim(store, worker, &["adopting"], 1).await.remove(0);
+    assert_eq!(claimed.children.len(), batch);
+    commit_all(store, vec![done(claimed)]).await;
 }
 
 async fn reading(store: &Postgres, ids: &[InstanceId], text: &str) {

@@ -415,7 +415,7 @@ async fn what_a_database_that_is_away_fails_is_counted() {
     let database = abide_pgtest::Server::private(&[]);
     let url = database.fresh_database();
     let server = server().over(Over::Url(url)).start();
-    let before = metrics_of_the_store(&server).await;
+    let before = metrics(&server).await;
     let counters = [
         "abide_failed_transactions_total",
         "abide_failed_reads_total",
