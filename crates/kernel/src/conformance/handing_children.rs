@@ -190,7 +190,7 @@ pub async fn children_that_were_missing_are_handed_as_they_are(lab: Lab) {
     lab.step(worker, done()).await;
     assert_eq!(lab.get(second).await.children_pending, 1);
     lab.commit(joined.claim, stop("no")).await;
-    // One ended while nobody counted.
+    // One ended while no parent counted its end.
     lab.step(worker, done()).await;
     let third = lab.restarted(second).await;
     assert_eq!(lab.get(third).await.children_pending, 0);
