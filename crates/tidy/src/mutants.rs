@@ -54,9 +54,13 @@ pub fn parse(list: &str) -> Result<Vec<Mutant>, String> {
             _ => return Err(bad()),
         }
     }
-    match mutants.iter().find(|one| !one.is_whole()) {
+    if let Some(one) = mutants.iter().find(|one| !one.is_whole()) {
+        let breaks = &one.breaks;
+        return Err(format!("{LIST}: `file`, `-` or `+` is missing: {breaks}"));
+    }
+    match mutants.iter().find(|one| !one.is_apart()) {
         Some(one) => Err(format!(
-            "{LIST}: `file`, `-` or `+` is missing: {}",
+            "{LIST}: `-` or `+` has an open bracket, or `-` is a `let`; write an expression, or a whole statement: {}",
             one.breaks
         )),
         None => Ok(mutants),
@@ -68,10 +72,22 @@ impl Mutant {
         !self.file.is_empty() && !self.find.is_empty() && !self.replace.is_empty()
     }
 
+    /// `true` if both texts can stand in a block of their own: every bracket is closed, and what follows needs no
+    /// variable of theirs. Otherwise the copy of the sources would not compile.
+    fn is_apart(&self) -> bool {
+        let count = |text: &str, one: char| text.matches(one).count();
+        let closed = |text: &String| {
+            [('(', ')'), ('[', ']'), ('{', '}')]
+                .iter()
+                .all(|(open, close)| count(text, *open) == count(text, *close))
+        };
+        closed(&self.find) && closed(&self.replace) && !self.find.starts_with("let ")
+    }
+
     /// Position in the text of its file.
     ///
     /// # Errors
-    /// That the text is not there any more, or more than once.
+    /// That the text is not there any more, or more than once, or that an expression begins before it.
     pub fn position_in(&self, text: &str) -> Result<usize, String> {
         let Self { file, find, .. } = self;
         let from = match &self.after {
@@ -87,6 +103,13 @@ impl Mutant {
         let first = found.next();
         let first =
             first.ok_or_else(|| format!("{file} no longer has {find:?} ({})", self.breaks))?;
+        let before = text[..first].chars().next_back();
+        if before.is_some_and(|before| before == '.' || before == '_' || before.is_alphanumeric()) {
+            return Err(format!(
+                "{file}: {find:?} is only the end of an expression ({})",
+                self.breaks
+            ));
+        }
         match (&self.after, found.next()) {
             (None, Some(_)) => Err(format!(
                 "{file} has {find:?} twice: add `after` ({})",

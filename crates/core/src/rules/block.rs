@@ -73,3 +73,55 @@ pub fn unblock(row: &mut Row, by: Release<'_>, now: Timestamp) -> bool {
 fn forget(row: &mut Row, build: &Name) {
     row.unfit.retain(|one| one != build);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rules::fixture;
+
+    const NOW: Timestamp = Timestamp::from_micros(1_000_000);
+
+    fn blocked_by(builds: impl IntoIterator<Item = String>) -> Row {
+        Row {
+            cause: Cause::Replay,
+            unfit: builds.into_iter().map(Name::stored).collect(),
+            last_error: Some("unknown step".into()),
+            ..fixture::row(Status::Scheduled)
+        }
+    }
+
+    #[test]
+    fn a_blocked_row_is_released_by_a_build_that_may_try() {
+        // rule 12.4
+        let (old, new) = (Name::stored("old"), Name::stored("new"));
+        let row = blocked_by([old.to_string()]);
+        for (by, expected) in [
+            (Release::Live(&old), None),
+            (Release::Live(&new), Some(vec![old.clone()])),
+            (Release::Fresh(&old), Some(Vec::new())),
+            (Release::Fresh(&new), Some(vec![old.clone()])),
+            (Release::Repair, Some(Vec::new())),
+        ] {
+            let mut tried = row.clone();
+            assert_eq!(unblock(&mut tried, by, NOW), expected.is_some(), "{by:?}");
+            let Some(unfit) = expected else {
+                assert_eq!(tried, row, "{by:?}");
+                continue;
+            };
+            assert_eq!((tried.status, tried.unfit), (Status::Runnable, unfit));
+            assert_eq!(tried.last_error, None);
+        }
+    }
+
+    #[test]
+    fn a_live_worker_releases_no_row_that_too_many_builds_could_not_run() {
+        // rule 12.4
+        let new = Name::stored("new");
+        let mut row = blocked_by((0..BUILDS_KEPT).map(|build| build.to_string()));
+        assert!(!unblock(&mut row, Release::Live(&new), NOW));
+        assert!(unblock(&mut row, Release::Fresh(&new), NOW));
+        // Only what is blocked is released.
+        let mut row = fixture::row(Status::Runnable);
+        assert!(!unblock(&mut row, Release::Repair, NOW));
+    }
+}

@@ -181,49 +181,15 @@ pub fn fail(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{BarrierNumber, Epoch, Family, Inbox, Kind, Name, Priority, Run, Settled};
+    use crate::rules::fixture;
 
     fn row(status: Status, scope: &[Status]) -> Row {
         Row {
-            id: InstanceId(1),
-            kind: Kind::Machine,
-            machine: Name::stored("m"),
-            created_at: Timestamp::MIN,
-            status,
             scopes: Scopes {
                 key: scope.iter().copied().collect(),
                 unique_key: Scope::NEVER,
             },
-            step: Name::stored("start"),
-            step_seq: 1,
-            attempt: 0,
-            deaths: 0,
-            queue: Name::stored("default"),
-            priority: Priority::default(),
-            due_at: None,
-            partition_key: None,
-            behind: false,
-            worker: None,
-            lease: None,
-            epoch: Epoch(1),
-            settled: Settled::default(),
-            cause: Cause::Start,
-            timed_out: false,
-            awaits: None,
-            attended: Vec::new(),
-            aside: None,
-            inbox: Inbox::default(),
-            contract: None,
-            run: Run::default(),
-            parent: None,
-            parent_barrier: BarrierNumber::default(),
-            family: Family::default(),
-            history: true,
-            history_seq: 1,
-            folding: Vec::new(),
-            last_error: None,
-            unfit: Vec::new(),
-            finished_at: None,
+            ..fixture::row(status)
         }
     }
 

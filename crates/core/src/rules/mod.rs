@@ -11,6 +11,8 @@ pub mod contract;
 pub mod contradiction;
 pub mod deaths;
 pub mod event;
+#[cfg(test)]
+mod fixture;
 pub mod folding;
 pub mod graph;
 pub mod inbox;

@@ -3,53 +3,23 @@
 
 use super::*;
 use crate::model::{
-    BarrierNumber, Cause, Completed, Ending, Epoch, Family, Inbox, InstanceId, Json, Name,
-    OperationKind, Priority, Run, Scopes, Settled, Status, TriedAgain,
+    Cause, Completed, Ending, Epoch, Json, Name, OperationKind, Settled, Status, TriedAgain,
 };
+use crate::rules::fixture;
 
 const NOW: Timestamp = Timestamp::from_micros(1_000_000);
 
 fn row(kind: Kind) -> Row {
     Row {
-        id: InstanceId(7),
         kind,
-        machine: Name::stored("m"),
-        created_at: NOW,
-        status: Status::Runnable,
-        scopes: Scopes::NONE,
-        step: Name::stored("start"),
-        step_seq: 1,
-        attempt: 0,
-        deaths: 0,
-        queue: Name::stored("default"),
-        priority: Priority(0),
         due_at: Some(NOW),
-        partition_key: None,
-        behind: false,
-        worker: None,
-        lease: None,
         epoch: Epoch(5),
         settled: Settled {
             last: Epoch(4),
             before: 0,
         },
         cause: Cause::Retry,
-        timed_out: false,
-        awaits: None,
-        attended: Vec::new(),
-        aside: None,
-        inbox: Inbox::default(),
-        contract: None,
-        run: Run::default(),
-        parent: None,
-        parent_barrier: BarrierNumber::default(),
-        family: Family::default(),
-        history: true,
-        history_seq: 1,
-        folding: Vec::new(),
-        last_error: None,
-        unfit: Vec::new(),
-        finished_at: None,
+        ..fixture::row(Status::Runnable)
     }
 }
 
