@@ -10,7 +10,7 @@ use abide_kernel::{Error, Result};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
-use tokio_postgres::Client;
+use tokio_postgres::{Client, Statement};
 
 use crate::begin::Begin;
 use crate::clock::Server;
@@ -307,6 +307,12 @@ impl Loan<'_> {
         let done = prepared.prepare_wanted(client).await;
         done.map_err(|error| classify(&error, Fate::Open))?;
         Ok(Some(prepared))
+    }
+
+    /// The prepared statement of a text, if this connection has one.
+    pub async fn find_prepared(&self, sql: &'static str) -> Result<Option<Statement>> {
+        let prepared = self.prepared().await?;
+        Ok(prepared.and_then(|prepared| prepared.find(sql)))
     }
 
     /// `true` if the connection was made earlier: it may have been lost since, without notice.

@@ -3,9 +3,27 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use futures_util::future::try_join_all;
-use tokio_postgres::{Client, Statement};
+use tokio_postgres::{Client, RowStream, Statement};
 
+use crate::param::Param;
 use crate::statements::HOT;
+
+/// Sends a statement, as the prepared one if there is one.
+pub(crate) async fn send(
+    client: &Client,
+    prepared: Option<Statement>,
+    sql: &str,
+    params: Vec<Param>,
+) -> Result<RowStream, tokio_postgres::Error> {
+    let params = params.into_iter().map(Param::typed);
+    match prepared {
+        Some(statement) => {
+            let params = params.map(|(value, _)| value);
+            client.query_raw(&statement, params).await
+        }
+        None => client.query_typed_raw(sql, params).await,
+    }
+}
 
 /// The hot statements that are prepared on one connection.
 ///

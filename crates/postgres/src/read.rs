@@ -1,6 +1,7 @@
 //! The read side: committed data, read outside any transaction.
 
 use std::collections::HashSet;
+use std::pin::pin;
 
 use abide_core::model::{
     BarrierNumber, Child, Command, CommandId, CommandKind, CommandStatus, ContractId, HistoryRow,
@@ -12,7 +13,7 @@ use abide_kernel::{
 };
 use futures_util::TryStreamExt;
 use tokio::time::timeout;
-use tokio_postgres::{Client, Row};
+use tokio_postgres::{Client, Row, Statement};
 
 use crate::cells::{Cells, each};
 use crate::claim::read_children;
@@ -25,6 +26,7 @@ use crate::find::of_key;
 use crate::load;
 use crate::param::Param;
 use crate::pool::{Loan, Pool, overdue};
+use crate::prepared;
 
 /// The columns of an instance, in the order in which [`instance`] reads them.
 macro_rules! instance_columns {
@@ -159,10 +161,17 @@ pub(crate) async fn query(
     sql: &'static str,
     params: Vec<Param>,
 ) -> Result<Vec<Row>> {
+    query_prepared(client, None, sql, params).await
+}
+
+async fn query_prepared(
+    client: &Client,
+    prepared: Option<Statement>,
+    sql: &'static str,
+    params: Vec<Param>,
+) -> Result<Vec<Row>> {
     let rows = async {
-        let rows = client
-            .query_typed_raw(sql, params.into_iter().map(Param::typed))
-            .await?;
+        let rows = prepared::send(client, prepared, sql, params).await?;
         rows.try_collect().await
     };
     rows.await.map_err(|error| classify(&error, Fate::Open))
@@ -171,14 +180,19 @@ pub(crate) async fn query(
 /// Runs a statement on a connection of the pool; retries on another one if the first was lost.
 pub(crate) async fn ask(pool: &Pool, sql: &'static str, params: Vec<Param>) -> Result<Vec<Row>> {
     let client = pool.get().await?;
-    match client.bounded(query(&client, sql, params.clone())).await {
+    match client.bounded(ask_on(&client, sql, params.clone())).await {
         Err(Error::Unavailable(_)) if client.was_idle() => {
             drop(client);
             let client = pool.get_new().await?;
-            client.bounded(query(&client, sql, params)).await
+            client.bounded(ask_on(&client, sql, params)).await
         }
         answer => answer,
     }
+}
+
+async fn ask_on(client: &Loan<'_>, sql: &'static str, params: Vec<Param>) -> Result<Vec<Row>> {
+    let prepared = client.find_prepared(sql).await?;
+    query_prepared(client, prepared, sql, params).await
 }
 
 /// Runs a statement, and stops reading after the row that makes the total exceed a number of bytes, but reads at least
@@ -206,22 +220,24 @@ async fn query_some(
     most: usize,
 ) -> Result<Read> {
     client.begun();
+    let lost = |error: tokio_postgres::Error| classify(&error, Fate::Open);
     let rows = async {
-        let typed = params.into_iter().map(Param::typed);
-        let mut found = std::pin::pin!(client.query_typed_raw(sql, typed).await?);
+        let prepared = client.find_prepared(sql).await?;
+        let sent = prepared::send(&client, prepared, sql, params).await;
+        let mut found = pin!(sent.map_err(lost)?);
         let (mut rows, mut bytes) = (Vec::new(), 0);
-        while let Some(row) = found.try_next().await? {
+        while let Some(row) = found.try_next().await.map_err(lost)? {
             bytes += row.raw_size_bytes();
             rows.push(row);
             if bytes > most && rows.len() > 1 {
                 return Ok(Read { rows, cut: true });
             }
         }
-        Ok(Read { rows, cut: false })
+        Ok::<Read, Error>(Read { rows, cut: false })
     };
     let deadline = client.deadline();
     let some = match timeout(deadline, rows).await {
-        Ok(some) => some.map_err(|error| classify(&error, Fate::Open))?,
+        Ok(some) => some?,
         Err(_) => return Err(overdue(deadline)),
     };
     if !some.cut {

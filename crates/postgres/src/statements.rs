@@ -5,7 +5,8 @@ use crate::{
     lookback, notify, outbox, partition, read, requests, sweep, waiters, workers, write,
 };
 
-/// Statements that a connection may prepare: those that run all the time, and those that a worker waits for.
+/// Statements that a connection may prepare: those that run all the time, and those that a worker or a
+/// caller waits for.
 pub(crate) const HOT: &[&str] = &[
     insert::INSERT,
     insert::INSERT_KEYED,
@@ -41,6 +42,11 @@ pub(crate) const HOT: &[&str] = &[
     waiters::CLOSE_WAITERS,
     lookback::LOOK_UP,
     lookback::WRITE_TERMS,
+    read::BY_ID,
+    read::BY_KEY,
+    read::ENDINGS,
+    read::HISTORY,
+    read::RECORDS,
 ];
 
 /// All statements by name.

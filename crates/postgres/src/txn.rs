@@ -23,7 +23,7 @@ use crate::lineage::Lineage;
 use crate::locks::Held;
 use crate::param::Param;
 use crate::pool::overdue;
-use crate::prepared::Prepared;
+use crate::prepared::{self, Prepared};
 use crate::waiters::{self, Probe};
 
 /// The driver's result of a statement.
@@ -315,17 +315,7 @@ impl<'c> Transaction<'c> {
         let client = self.client;
         let prepared = self.prepared.and_then(|prepared| prepared.find(sql));
         sent(async move {
-            let rows = match prepared {
-                Some(statement) => {
-                    let params = params.into_iter().map(|param| param.typed().0);
-                    client.query_raw(&statement, params).await?
-                }
-                None => {
-                    client
-                        .query_typed_raw(sql, params.into_iter().map(Param::typed))
-                        .await?
-                }
-            };
+            let rows = prepared::send(client, prepared, sql, params).await?;
             rows.try_collect().await
         })
     }
