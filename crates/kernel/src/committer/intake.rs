@@ -89,7 +89,7 @@ impl<K: Folded, W: Waiter> Intake<K, W> {
         }
         let unsuspicious = committer.suspects.is_empty();
         let mut items = 0;
-        let mut claims = HashSet::new();
+        let mut claims = HashSet::with_capacity(self.waiting.len().min(self.together));
         while let Some(entry) = self.waiting.front()
             && (taken.together.is_empty() || items + entry.items.len() <= self.together)
         {
