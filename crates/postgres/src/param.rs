@@ -77,6 +77,11 @@ impl Param {
         }
     }
 
+    /// The type.
+    pub fn kind(&self) -> &Type {
+        &self.kind
+    }
+
     /// The encoded value and its type, as the driver expects them.
     pub fn typed(self) -> (Encoded, Type) {
         (self.bytes, self.kind)

@@ -18,6 +18,7 @@ use crate::connect::Connector;
 use crate::counted::{self, Counted};
 use crate::error::{Fate, classify};
 use crate::lineage::Lineage;
+use crate::param::Param;
 use crate::prepared::Prepared;
 use crate::{Prepare, Timeouts};
 
@@ -310,9 +311,13 @@ impl Loan<'_> {
     }
 
     /// The prepared statement of a text, if this connection has one.
-    pub async fn find_prepared(&self, sql: &'static str) -> Result<Option<Statement>> {
+    pub async fn find_prepared(
+        &self,
+        sql: &'static str,
+        params: &[Param],
+    ) -> Result<Option<Statement>> {
         let prepared = self.prepared().await?;
-        Ok(prepared.and_then(|prepared| prepared.find(sql)))
+        Ok(prepared.and_then(|prepared| prepared.find(sql, params)))
     }
 
     /// `true` if the connection was made earlier: it may have been lost since, without notice.

@@ -3,6 +3,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use futures_util::future::try_join_all;
+use tokio_postgres::types::Type;
 use tokio_postgres::{Client, RowStream, Statement};
 
 use crate::param::Param;
@@ -35,21 +36,24 @@ pub(crate) struct Prepared(Mutex<Statements>);
 #[derive(Debug, Default)]
 struct Statements {
     ready: Vec<(&'static str, Statement)>,
-    /// The hot statements that were used and are not prepared yet.
-    wanted: Vec<&'static str>,
+    /// The hot statements that were used and are not prepared yet, with the types of their parameters: the server would
+    /// guess others.
+    wanted: Vec<(&'static str, Vec<Type>)>,
 }
 
 impl Prepared {
     /// Returns the statement if it is prepared. Otherwise, a hot statement is prepared with the next
     /// [`prepare_wanted`](Self::prepare_wanted).
-    pub fn find(&self, sql: &'static str) -> Option<Statement> {
+    pub fn find(&self, sql: &'static str, params: &[Param]) -> Option<Statement> {
         let mut statements = self.lock();
         let ready = statements.ready.iter().find(|(text, _)| *text == sql);
         if let Some((_, statement)) = ready {
             return Some(statement.clone());
         }
-        if HOT.contains(&sql) && !statements.wanted.contains(&sql) {
-            statements.wanted.push(sql);
+        let is_wanted = statements.wanted.iter().any(|(text, _)| *text == sql);
+        if HOT.contains(&sql) && !is_wanted {
+            let types = params.iter().map(|param| param.kind().clone()).collect();
+            statements.wanted.push((sql, types));
         }
         None
     }
@@ -62,7 +66,8 @@ impl Prepared {
             return Ok(());
         }
         let prepared = wanted.into_iter();
-        let prepared = prepared.map(async |sql| Ok((sql, client.prepare(sql).await?)));
+        let prepared =
+            prepared.map(async |(sql, types)| Ok((sql, client.prepare_typed(sql, &types).await?)));
         let prepared = try_join_all(prepared).await?;
         self.lock().ready.extend(prepared);
         Ok(())

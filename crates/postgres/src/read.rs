@@ -191,7 +191,7 @@ pub(crate) async fn ask(pool: &Pool, sql: &'static str, params: Vec<Param>) -> R
 }
 
 async fn ask_on(client: &Loan<'_>, sql: &'static str, params: Vec<Param>) -> Result<Vec<Row>> {
-    let prepared = client.find_prepared(sql).await?;
+    let prepared = client.find_prepared(sql, &params).await?;
     query_prepared(client, prepared, sql, params).await
 }
 
@@ -222,7 +222,7 @@ async fn query_some(
     client.begun();
     let lost = |error: tokio_postgres::Error| classify(&error, Fate::Open);
     let rows = async {
-        let prepared = client.find_prepared(sql).await?;
+        let prepared = client.find_prepared(sql, &params).await?;
         let sent = prepared::send(&client, prepared, sql, params).await;
         let mut found = pin!(sent.map_err(lost)?);
         let (mut rows, mut bytes) = (Vec::new(), 0);

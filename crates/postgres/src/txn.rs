@@ -313,7 +313,9 @@ impl<'c> Transaction<'c> {
             self.flight.push_back((None, begin));
         }
         let client = self.client;
-        let prepared = self.prepared.and_then(|prepared| prepared.find(sql));
+        let prepared = self
+            .prepared
+            .and_then(|prepared| prepared.find(sql, &params));
         sent(async move {
             let rows = prepared::send(client, prepared, sql, params).await?;
             rows.try_collect().await
