@@ -97,8 +97,8 @@ struct Known {
     generation: i64,
     /// `true` if transactions must ask the server to make commits durable before it acknowledges them.
     commits_async: bool,
-    /// `true` if the URL itself says that commits need not be durable (rule 1.6).
-    allows_async: bool,
+    /// `true` if the URL itself says that commits need not be durable (rule 1.6); `None` until a connection was asked.
+    allows_async: Option<bool>,
 }
 
 impl Lineage {
@@ -123,14 +123,27 @@ impl Lineage {
         if self.begin.get().is_none() {
             return Ok(());
         }
+        let is_first = self.known().allows_async.is_none();
+        if is_first {
+            self.read_commits_async(client).await?;
+        }
+        // The identity includes whether commits are asynchronous now, if the role may read it.
+        if self.recognise(client).await?.is_none() && !is_first {
+            self.read_commits_async(client).await?;
+        }
+        Ok(())
+    }
+
+    /// Reads if commits are asynchronous, and if the URL asks for that. The view lists all settings of the server, which
+    /// takes it a millisecond.
+    async fn read_commits_async(&self, client: &Client) -> Result<()> {
         let rows = query(client, COMMITS_ASYNC, Vec::new()).await?;
         let settings = each(&rows, |cells| Ok((cells.next()?, cells.next()?)))?;
         if let Some((is_off, by_url)) = settings.first() {
             let mut known = self.known();
-            known.allows_async = *by_url;
+            known.allows_async = Some(*by_url);
             known.commits_async = *is_off && !*by_url;
         }
-        self.recognise(client).await?;
         Ok(())
     }
 
@@ -149,7 +162,7 @@ impl Lineage {
         {
             // The setting can be changed while connections are open.
             let mut known = self.known();
-            known.commits_async = status.commits_async && !known.allows_async;
+            known.commits_async = status.commits_async && known.allows_async != Some(true);
         }
         if self.known().identity == Some(identity) {
             return Ok(Some(status));
