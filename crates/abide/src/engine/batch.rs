@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use abide_core::model::{Claim, Claimed, Commit, Committed, Inbox, InstanceId, Outcome, Then};
+use abide_core::model::{Claim, Claimed, Commit, Committed, Inbox, InstanceId, Outcome, Then, Timestamp};
 use abide_kernel::committer::{
     self, Bulk, Commits, Deliveries, Entry, Fault, Landing, Request, Waiter,
 };
@@ -120,7 +120,7 @@ impl Batch {
         if !commands.is_empty() {
             return match committer::land(store, &Deliveries, commands, claim_ops).await {
                 Landing::Done(answers, more) => {
-                    for (caller, each) in answers {
+                    for (caller, each) in answers.by_entry() {
                         caller.answer(Ok(each));
                     }
                     Landed::done(Vec::new(), claims, more)
@@ -136,9 +136,8 @@ impl Batch {
         let kind = shared.outcomes(&outcomes);
         match committer::land(store, &kind, outcomes, claim_ops).await {
             Landing::Done(answers, more) => {
-                let own =
-                    |(sent, each): (Sent, Vec<Committed>)| Some((each.into_iter().next()?, sent));
-                Landed::done(answers.into_iter().filter_map(own).collect(), claims, more)
+                let commits = answers.firsts().map(|(sent, committed)| (committed, sent));
+                Landed::done(commits.collect(), claims, more)
             }
             Landing::Failed(outcomes, error) => Landed::failed(Failure {
                 outcomes,
@@ -195,7 +194,7 @@ impl Shared {
 impl Finished {
     /// Makes the commit to send, and the state to remember about it. The claim is kept while the chain of steps is
     /// short (rule 4.3).
-    pub fn send(self, shared: &Shared) -> Outgoing {
+    pub fn send(self, shared: &Shared, now: Timestamp) -> Outgoing {
         let Self {
             claim,
             task,
@@ -205,7 +204,7 @@ impl Finished {
         let settings = &shared.settings;
         let keep = !shared.stop.is_cancelled()
             && task.chain < settings.chain_steps
-            && shared.clock.now().since(task.chain_since) <= settings.chain_time;
+            && now.since(task.chain_since) <= settings.chain_time;
         let follows = match &ran.outcome {
             Outcome::Next {
                 step,
@@ -315,7 +314,7 @@ pub(super) async fn land_within(mut finished: Finished, shared: Arc<Shared>) -> 
     let Some(within) = finished.ran.within.take() else {
         return landed;
     };
-    let mut outgoing = finished.send(&shared);
+    let mut outgoing = finished.send(&shared, shared.clock.now());
     // A workflow continues under its claim, because other steps of it may be running.
     let is_turn = |commit: &Commit| matches!(commit.outcome, Outcome::Workflow(_));
     if !outgoing.items.iter().any(is_turn) {

@@ -40,6 +40,8 @@ pub(crate) struct Shared {
     /// Notified when the lease is valid again, so that the worker may claim what it left alone.
     pub believed_again: Notify,
     pub counters: Counters,
+    /// The first transaction of the dispatcher is over, or it had nothing to do.
+    pub first_landed: CancellationToken,
     /// Make no more claims; finish running steps.
     pub stop: CancellationToken,
     /// Drop running steps.
@@ -392,6 +394,7 @@ impl EngineBuilder {
             believed_until: AtomicI64::new(0),
             believed_again: Notify::new(),
             counters: Counters::default(),
+            first_landed: CancellationToken::new(),
             stop: CancellationToken::new(),
             kill: CancellationToken::new(),
             over: CancellationToken::new(),
@@ -419,12 +422,13 @@ impl EngineBuilder {
                 shared.clone(),
                 blocked_notifications,
             )),
-            tokio::spawn(retention::keep_swept(shared.clone())),
+            tokio::spawn(after_first(shared.clone(), retention::keep_swept(shared.clone()))),
             tokio::spawn(unserved::keep_watch(shared.clone())),
         ];
         if shared.store.outbox_poll().is_some() {
             let (store, stop) = (shared.store.clone(), shared.stop.clone());
-            tasks.push(tokio::spawn(outbox::keep_taken(store, stop)));
+            let taking = outbox::keep_taken(store, stop);
+            tasks.push(tokio::spawn(after_first(shared.clone(), taking)));
         }
         Ok(Engine {
             shared,
@@ -433,6 +437,16 @@ impl EngineBuilder {
             tasks,
         })
     }
+}
+
+/// Runs a task that is not urgent once the first transaction of the dispatcher is over: at the start, the first claims
+/// get the connections that are open already.
+async fn after_first(shared: Arc<Shared>, task: impl Future<Output = ()>) {
+    tokio::select! {
+        () = shared.first_landed.cancelled() => {}
+        () = shared.stop.cancelled() => {}
+    }
+    task.await;
 }
 
 /// The refusal of a queue with a concurrency of 0.

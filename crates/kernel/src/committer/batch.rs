@@ -21,10 +21,37 @@ impl<K: Folded, W: std::fmt::Debug> std::fmt::Debug for Entry<K, W> {
 
 /// The result of an attempt to commit a batch.
 pub enum Landing<K: Folded, W> {
-    /// The batch is durable: the answers to the items of each entry, and to the operations after them.
-    Done(Vec<(W, Vec<K::Each>)>, Vec<Answer>),
+    /// The batch is durable: the answers to its entries, and to the operations after them.
+    Done(Answers<W, K::Each>, Vec<Answer>),
     /// The batch failed. [`Error::fault`] says what to do with the entries.
     Failed(Vec<Entry<K, W>>, Error),
+}
+
+/// The answers to the entries of a batch, in order.
+pub struct Answers<W, E> {
+    /// The number of items of each entry, and its waiter.
+    members: Vec<(usize, W)>,
+    each: Vec<E>,
+}
+
+impl<W, E> Answers<W, E> {
+    /// Returns the answers to the items of each entry.
+    pub fn by_entry(self) -> impl Iterator<Item = (W, Vec<E>)> {
+        let mut each = self.each.into_iter();
+        let own = move |(items, waiter)| (waiter, each.by_ref().take(items).collect());
+        self.members.into_iter().map(own)
+    }
+
+    /// Returns the answer to the first item of each entry, for entries of one item.
+    pub fn firsts(self) -> impl Iterator<Item = (W, E)> {
+        let mut each = self.each.into_iter();
+        let first = move |(items, waiter): (usize, W)| {
+            let first = each.next()?;
+            each.by_ref().take(items.saturating_sub(1)).for_each(drop);
+            Some((waiter, first))
+        };
+        self.members.into_iter().filter_map(first)
+    }
 }
 
 /// Runs entries, and other operations after them, in one transaction: one attempt.
@@ -43,11 +70,7 @@ pub async fn land<K: Folded, W>(
     let own = (!members.is_empty()).then(|| kind.op(items));
     let ops: Arc<[Op]> = own.into_iter().chain(more).collect();
     match answered::<K>(store, &ops, !members.is_empty()).await {
-        Ok((each, more)) => {
-            let mut each = each.into_iter();
-            let own = |(items, waiter)| (waiter, each.by_ref().take(items).collect());
-            Landing::Done(members.into_iter().map(own).collect(), more)
-        }
+        Ok((each, more)) => Landing::Done(Answers { members, each }, more),
         Err(error) => {
             let items = ops.first().map(K::items).unwrap_or_default();
             let mut items = items.iter().map(K::again);

@@ -39,7 +39,7 @@ use tokio::sync::Semaphore;
 
 use crate::{Error, Store};
 
-pub use batch::{Entry, Landing, land};
+pub use batch::{Answers, Entry, Landing, land};
 pub use bulk::Bulk;
 pub use intake::{Failed, Intake, Taken, Waiter, gather};
 pub use isolation::Patience;

@@ -277,7 +277,7 @@ async fn serve<K: Folded + Default>(
             Some(landing) = under_way.next(), if !under_way.is_empty() => match landing {
                 Landing::Done(answers, _) => {
                     intake.landed();
-                    for (caller, each) in answers {
+                    for (caller, each) in answers.by_entry() {
                         caller.answer(Ok(each));
                     }
                 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use abide_core::model::{Commit, Outcome};
+use abide_core::model::{Commit, Outcome, Timestamp};
 use abide_kernel::Backoff;
 use abide_kernel::committer::{self, Deliveries, Request};
 use futures_util::future::FutureExt;
@@ -15,7 +15,7 @@ use crate::measured;
 impl Dispatcher {
     /// Gathers a finished step, and everything that arrives together with it.
     pub(super) async fn gather(&mut self, first: Finished) {
-        self.take(first);
+        self.take(first, self.shared.clock.now());
         committer::gather(self.shared.settings.batch, || {
             self.take_what_came();
             self.pending.len()
@@ -36,8 +36,9 @@ impl Dispatcher {
     /// Takes all finished steps and all commands that have arrived: neither kind may delay the other.
     pub(super) fn take_what_came(&mut self) {
         self.step_meter.refresh();
+        let now = self.shared.clock.now();
         while let Ok(finished) = self.finished.try_recv() {
-            self.take(finished);
+            self.take(finished, now);
         }
         while let Ok(command) = self.incoming.try_recv() {
             self.take_command(command);
@@ -52,7 +53,7 @@ impl Dispatcher {
     }
 
     /// Takes a finished step, to be committed with others or in a transaction of its own.
-    pub(super) fn take(&mut self, finished: Finished) {
+    pub(super) fn take(&mut self, finished: Finished, now: Timestamp) {
         self.step_meter.record(
             &finished.task.lane.machine,
             &finished.task.step,
@@ -60,7 +61,7 @@ impl Dispatcher {
             finished.ran.error.is_some(),
         );
         if finished.ran.within.is_none() {
-            self.pending.push(finished.send(&self.shared));
+            self.pending.push(finished.send(&self.shared, now));
             return;
         }
         let landing = land_within(finished, self.shared.clone());

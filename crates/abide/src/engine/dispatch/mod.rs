@@ -27,7 +27,7 @@ use super::builder::Shared;
 use super::settings::Crash;
 use super::span::attempt;
 use super::stats::add;
-use super::{Follow, Ran, Task};
+use super::{Follow, Ran, Runner, Task};
 use crate::measured::StepMeter;
 
 /// Requests to the dispatcher.
@@ -103,6 +103,35 @@ struct Held {
     is_suspect: bool,
 }
 
+/// The start of instances that were claimed together: the time, and the code that the last one needed.
+struct Start {
+    now: Timestamp,
+    last: Option<(Lane, Arc<dyn Runner>)>,
+}
+
+impl Start {
+    const fn at(now: Timestamp) -> Self {
+        Self { now, last: None }
+    }
+
+    /// Returns the code for an instance. Most instances of a claim are of one lane, so it is found once.
+    fn runner(&mut self, shared: &Shared, claimed: &Claimed) -> Option<Arc<dyn Runner>> {
+        if let Some((lane, runner)) = &self.last
+            && lane.version == claimed.version
+            && lane.machine == claimed.machine
+        {
+            return Some(runner.clone());
+        }
+        let lane = Lane {
+            machine: claimed.machine.clone(),
+            version: claimed.version,
+        };
+        let runner = shared.runner(&lane)?;
+        self.last = Some((lane, runner.clone()));
+        Some(runner)
+    }
+}
+
 pub(super) struct Dispatcher {
     shared: Arc<Shared>,
     notifications: Listener,
@@ -143,6 +172,8 @@ pub(super) struct Dispatcher {
     step_meter: StepMeter,
     idlers: Vec<oneshot::Sender<()>>,
     next_poll: Timestamp,
+    /// `true` once `first_landed` is cancelled.
+    has_landed: bool,
 }
 
 impl Dispatcher {
@@ -180,6 +211,7 @@ impl Dispatcher {
             step_meter: StepMeter::new(),
             idlers: Vec::new(),
             next_poll: shared.clock.now() + shared.settings.poll,
+            has_landed: false,
             shared,
         }
     }
@@ -189,13 +221,19 @@ impl Dispatcher {
         let stop = self.shared.stop.clone();
         while !stop.is_cancelled() && !self.shared.kill.is_cancelled() {
             self.send_what_there_is();
+            if self.under_way.is_empty() {
+                self.note_first_landed();
+            }
             self.tell_idlers();
             let rest = self.rest();
             tokio::select! {
                 biased;
                 () = stop.cancelled() => {}
                 () = self.shared.kill.cancelled() => {}
-                Some(landed) = self.under_way.next(), if !self.under_way.is_empty() => self.settle(landed),
+                Some(landed) = self.under_way.next(), if !self.under_way.is_empty() => {
+                    self.settle(landed);
+                    self.note_first_landed();
+                }
                 Some(landed) = self.beside.next(), if !self.beside.is_empty() => self.settle(landed),
                 Some(finished) = self.finished.recv() => self.gather(finished).await,
                 Some(command) = self.incoming.recv() => self.gather_commands(command).await,
@@ -213,6 +251,12 @@ impl Dispatcher {
             }
         }
         self.finish_up().await;
+    }
+
+    fn note_first_landed(&mut self) {
+        if !std::mem::replace(&mut self.has_landed, true) {
+            self.shared.first_landed.cancel();
+        }
     }
 
     fn hear(&mut self, effects: &Effects) {
@@ -466,13 +510,14 @@ impl Dispatcher {
                 self.give_back(claimed);
                 continue;
             }
+            let mut start = Start::at(self.shared.clock.now());
             for one in self.keep_one_suspect(claimed) {
                 self.hold(&one);
-                self.begin(one);
+                self.begin(one, &mut start);
             }
         }
         if let Some(one) = landed.cleared {
-            self.begin(one);
+            self.begin(one, &mut Start::at(self.shared.clock.now()));
         }
         self.ask_handlers();
     }
@@ -495,7 +540,10 @@ impl Dispatcher {
             self.hold(first).is_suspect = true;
         }
         if surplus.is_empty() {
-            first.into_iter().for_each(|one| self.begin(one));
+            let mut start = Start::at(self.shared.clock.now());
+            first
+                .into_iter()
+                .for_each(|one| self.begin(one, &mut start));
         } else {
             self.clear_away(surplus, first);
         }
@@ -524,24 +572,19 @@ impl Dispatcher {
     }
 
     /// Starts the step of an instance that was claimed and is held.
-    fn begin(&mut self, claimed: Claimed) {
-        let lane = Lane {
-            machine: claimed.machine.clone(),
-            version: claimed.version,
-        };
-        let Some(runner) = self.shared.runner(&lane) else {
+    fn begin(&mut self, claimed: Claimed, start: &mut Start) {
+        let Some(runner) = start.runner(&self.shared, &claimed) else {
             // Only lanes that have code are claimed.
-            tracing::error!(instance = %claimed.claim.id(), machine = %lane.machine, "claimed without code for it");
+            tracing::error!(instance = %claimed.claim.id(), machine = %claimed.machine, "claimed without code for it");
             return;
         };
-        let now = self.shared.clock.now();
         let held = self.held.entry(claimed.claim.id()).or_default();
         let (claim, task) = Task::of(
             claimed,
             runner,
             held.cancelled.clone(),
             held.command_arrived.clone(),
-            now,
+            start.now,
         );
         self.start(claim, Arc::new(task));
     }
