@@ -1,6 +1,6 @@
 //! The surroundings of instances: their commands (counted and probed), children, workers and partitions.
 
-use abide_core::model::InstanceId;
+use abide_core::model::{Extra, InstanceId};
 use abide_core::rules::liveness::Around;
 use abide_kernel::{
     Error, Result, Stamp, Surroundings, read_pending_names, read_siblings, read_unmatched,
@@ -8,7 +8,6 @@ use abide_kernel::{
 use tokio_postgres::Row;
 
 use crate::cells::{Cells, each};
-use crate::load;
 use crate::param::Param;
 use crate::pool::Pool;
 use crate::read::ask;
@@ -20,8 +19,7 @@ use crate::txn::Transaction;
 /// `instances_partition_front`; `instances_children`, the newest first; `waiters_pkey`; `events_of_type`, the newest of
 /// each.
 pub const AROUND: &str = "\
-select i.id, i.status, i.step_seq, i.attempt, i.updated_at, i.message_sequence, i.message_cursor, \
-    i.signals_pending, i.updates_pending, i.handed, i.pending_bytes, i.command_sequence, i.children_needed, \
+select i.id, i.status, i.step_seq, i.attempt, i.updated_at, i.extra::text, \
     (select count(*) from abide.signals s \
         where s.instance_id = i.id and s.kind = 0 and s.status in (1, 2))::int, \
     (select count(*) from abide.signals s \
@@ -34,17 +32,16 @@ select i.id, i.status, i.step_seq, i.attempt, i.updated_at, i.message_sequence, 
     children.standing, pending.names, unmatched.event \
 from unnest((select $1::bigint[])) as f(id) \
 cross join lateral ( \
-    select i.id, i.status, i.kind, i.step_seq, i.attempt, i.updated_at, i.message_sequence, i.message_cursor, \
-        i.signals_pending, i.updates_pending, i.handed, i.pending_bytes, i.command_sequence, i.children_needed, i.awaits, \
-        i.worker, i.behind, i.partition_key, i.barrier \
+    select i.id, i.status, i.kind, i.step_seq, i.attempt, i.updated_at, i.extra::json as extra, i.worker, i.behind, \
+        i.partition_key \
     from abide.instances i where i.id = f.id offset 0 \
 ) i \
 left join lateral ( \
-    select m.id from unnest(case when i.status = 4 then i.awaits end) as n(name) \
+    select m.id from json_array_elements_text(case when i.status = 4 then i.extra #> '{awaits,names}' end) as n(name) \
     cross join lateral ( \
         select s.id, s.message_sequence from abide.signals s \
         where s.instance_id = i.id and s.kind = 0 and s.name = n.name and s.status in (1, 2) \
-            and s.message_sequence > coalesce(i.handed, 0) \
+            and s.message_sequence > coalesce((i.extra #>> '{inbox,handed}')::bigint, 0) \
         order by s.message_sequence limit 1 \
     ) m \
     order by m.message_sequence limit 1 \
@@ -65,7 +62,7 @@ left join lateral ( \
                 case when b.status = 2 then b.version end as version \
             from abide.instances b \
             where i.status = 5 and b.parent_id = i.id \
-                and b.parent_barrier >= case when i.kind = 1 then 0 else i.barrier end \
+                and b.parent_barrier >= case when i.kind = 1 then 0 else coalesce((i.extra #>> '{family,barrier}')::int, 0) end \
             order by b.parent_barrier desc, b.id desc limit 20000 \
         ) c \
         group by c.status, c.is_due, c.queue, c.machine, c.version \
@@ -117,12 +114,13 @@ fn read(cells: &mut Cells<'_>) -> Result<Surroundings> {
     let id = cells.next()?;
     let (status, step_seq, attempt) = (cells.next()?, cells.next()?, cells.next()?);
     let updated_at = cells.next()?;
+    let extra = cells.next::<Option<Extra>>()?.unwrap_or_default();
     let stamp = Stamp {
         status,
         step_seq,
         attempt,
-        inbox: load::inbox(cells)?,
-        children_needed: cells.next()?,
+        inbox: extra.inbox,
+        children_needed: extra.family.needed,
         updated_at,
     };
     let around = Around {

@@ -1,8 +1,8 @@
 //! Reads the cells of a row, one after the other, as values of the model.
 
 use abide_core::model::{
-    BarrierNumber, Cause, CommandId, CommandKind, CommandStatus, ContractId, Epoch, EventSequence,
-    InstanceId, Json, Key, Kind, Name, OutboxId, Policy, Priority, Rejection, ResumeKind, Scope,
+    BarrierNumber, Cause, CommandId, CommandKind, CommandStatus, ContractId, Epoch, EventSequence, Extra,
+    InstanceId, Json, Key, Kind, Name, OutboxId, Policy, Priority, Rejection, Scope,
     Sequence, Status, Timestamp, UniqueKey, WaitId, WaitKind, WorkerId,
 };
 use abide_kernel::{Error, Result};
@@ -87,6 +87,9 @@ value!(Json, &'r str, |raw| Json::parse(raw.to_owned())
 value!(Policy, &'r str, |raw| serde_json::from_str(raw).map_err(
     |error| Error::Broken(format!("a policy cannot be read: {error}"))
 ));
+value!(Extra, &'r str, |raw| Extra::read(Some(raw)).map_err(
+    |error| Error::Broken(format!("a row cannot be read: {error}"))
+));
 value!(InstanceId, i64, |raw| Ok(InstanceId(raw)));
 value!(WorkerId, i64, |raw| Ok(WorkerId(raw)));
 value!(CommandId, i64, |raw| Ok(CommandId(raw)));
@@ -101,11 +104,9 @@ value!(Status, i16, |raw| Status::from_code(raw)
     .map_err(|error| Error::Broken(error.to_string())));
 value!(Cause, i16, |raw| Ok(Cause::from_code(raw)));
 value!(Kind, i16, |raw| Ok(Kind::from_code(raw)));
-value!(WaitKind, i16, |raw| WaitKind::from_code(raw).ok_or_else(
-    || Error::Broken(format!("{raw} is not a kind of wait"))
+value!(WaitKind, &'r str, |raw| WaitKind::named(raw).ok_or_else(
+    || Error::Broken(format!("{raw:?} is not a kind of wait"))
 ));
-value!(ResumeKind, i16, |raw| ResumeKind::from_code(raw)
-    .ok_or_else(|| Error::Broken(format!("{raw} ends no wait"))));
 value!(CommandKind, i16, |raw| Ok(CommandKind::from_code(raw)));
 value!(CommandStatus, i16, |raw| CommandStatus::from_code(raw)
     .ok_or_else(|| Error::Broken(format!(

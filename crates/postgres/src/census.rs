@@ -31,14 +31,14 @@ pub const UNWELL: &str = "\
 select \
     (select count(*) from abide.instances where status = 1 and due_at is null), \
     (select count(*) from ( \
-        select kind, attempt - deaths as failures, last_error from abide.instances where status = 2 and not behind \
+        select kind, attempt - coalesce((extra::json ->> 'deaths')::int, 0) as failures, last_error from abide.instances where status = 2 and not behind \
         union all \
-        select kind, attempt - deaths as failures, last_error from abide.instances \
+        select kind, attempt - coalesce((extra::json ->> 'deaths')::int, 0) as failures, last_error from abide.instances \
             where status = 2 and behind and partition_key is not null \
         union all \
-        select kind, attempt - deaths as failures, last_error from abide.instances where status = 3 \
+        select kind, attempt - coalesce((extra::json ->> 'deaths')::int, 0) as failures, last_error from abide.instances where status = 3 \
         union all \
-        select kind, attempt - deaths as failures, last_error from abide.instances where status in (1, 4, 5) \
+        select kind, attempt - coalesce((extra::json ->> 'deaths')::int, 0) as failures, last_error from abide.instances where status in (1, 4, 5) \
             and not (status = 1 and due_at is null) \
     ) live where last_error is not null and (failures > $1 or kind = 1))";
 

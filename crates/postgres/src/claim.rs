@@ -4,8 +4,8 @@ use std::cell::Cell;
 use std::collections::{BTreeSet, HashMap};
 
 use abide_core::model::{
-    BarrierNumber, Child, Claim, Claimed, InstanceId, Key, Lane, Name, ParentRef, Priority,
-    Timestamp, WaitKind,
+    BarrierNumber, Child, Claim, Claimed, Extra, Inbox, InstanceId, Key, Lane, Name, ParentRef,
+    Priority, Timestamp, WaitKind,
 };
 use abide_kernel::{ClaimRequest, INBOX_WHOLE_BYTES, Result};
 use tokio_postgres::Row;
@@ -18,9 +18,8 @@ use crate::txn::{Last, Transaction};
 /// The columns that a claim returns after the parent, in the order in which [`claimed`] reads them.
 macro_rules! claimed_columns {
     () => {
-        "i.id, i.epoch, i.partition_key, i.key, i.kind, i.machine, i.version, i.step, i.step_seq, i.attempt, i.deaths, i.state, i.priority, \
-        i.due_at, i.cause, i.timed_out, i.children_pending, i.children_ended, i.aside_status is not null, i.message_sequence, i.message_cursor, i.signals_pending, \
-        i.updates_pending, i.handed, i.pending_bytes, i.command_sequence, i.policy, i.wait_kind, i.barrier, i.awaits"
+        "i.id, i.epoch, i.partition_key, i.key, i.kind, i.machine, i.version, i.step, i.step_seq, i.attempt, i.state, \
+        i.priority, i.due_at, i.cause, i.policy, i.extra"
     };
 }
 
@@ -28,12 +27,9 @@ macro_rules! claimed_columns {
 /// unfit for any build, and the worker is looked up only for a row that is.
 macro_rules! fits {
     ($row:literal) => {
-        concat!(
-            "(",
+        load::is_fit!(
             $row,
-            "unfit is null or (select coalesce(w.build, w.name) from abide.workers w where w.id = $1) <> all(",
-            $row,
-            "unfit))"
+            "(select coalesce(w.build, w.name) from abide.workers w where w.id = $1)"
         )
     };
 }
@@ -95,8 +91,12 @@ pub const CLAIM_LANES: &str = concat!(
 /// size of the largest inbox that is sent completely. The length of a text is known without reading it.
 macro_rules! claimed_bytes {
     () => {
-        "octet_length(i.state) + case when i.pending_bytes <= $10::bigint or i.updates_pending > 0 \
-            or i.wait_kind in (1, 2) then coalesce(i.pending_bytes, 0) else 0 end"
+        "octet_length(i.state) + case when i.extra is null then 0 else ( \
+            select case when x.pending <= $10::bigint or x.updates > 0 or x.wait in ('signal', 'event') \
+                then coalesce(x.pending, 0) else 0 end \
+            from (select (i.extra::json #>> '{inbox,bytes}')::bigint as pending, \
+                (i.extra::json #>> '{inbox,updates}')::bigint as updates, \
+                i.extra::json #>> '{awaits,kind}' as wait) x) end"
     };
 }
 
@@ -399,32 +399,39 @@ fn claimed(
         step: cells.next()?,
         step_seq: cells.next()?,
         attempt: cells.next()?,
-        deaths: cells.next()?,
+        deaths: 0,
         state: cells.next()?,
         queue: request.queue.clone(),
         priority: cells.next()?,
         due_at: cells.next::<Option<Timestamp>>()?.unwrap_or(now),
         cause: cells.next()?,
-        timed_out: cells.next()?,
+        timed_out: false,
         joins: None,
-        children_pending: cells.next()?,
-        children_ended: cells.next()?,
+        children_pending: 0,
+        children_ended: 0,
         children: Vec::new(),
         awaited: Vec::new(),
         updates: Vec::new(),
-        aside: cells.next()?,
-        inbox: load::inbox(cells)?,
+        aside: false,
+        inbox: Inbox::default(),
         awaits: Vec::new(),
         policy: cells.next()?,
     };
-    let wait: Option<WaitKind> = cells.next()?;
-    let barrier: BarrierNumber = cells.next()?;
-    match wait {
-        Some(WaitKind::Children) => claimed.joins = Some(barrier),
-        Some(WaitKind::Signal | WaitKind::Event) => {
-            claimed.awaits = cells.next::<Option<_>>()?.unwrap_or_default();
+    let Some(mut extra) = cells.next::<Option<Extra>>()? else {
+        return Ok(claimed);
+    };
+    claimed.deaths = extra.deaths;
+    claimed.timed_out = extra.timed_out;
+    claimed.children_pending = extra.family.pending;
+    claimed.children_ended = extra.family.ended;
+    claimed.aside = extra.aside().is_some();
+    claimed.inbox = extra.inbox;
+    if let Some(awaits) = extra.awaits() {
+        match awaits.kind {
+            WaitKind::Children => claimed.joins = Some(extra.family.barrier),
+            WaitKind::Signal | WaitKind::Event => claimed.awaits = awaits.names,
+            _ => {}
         }
-        _ => {}
     }
     Ok(claimed)
 }

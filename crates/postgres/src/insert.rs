@@ -2,15 +2,15 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
-use abide_core::model::{Inbox, InstanceId, Json, Key, NewRow, Run, Started};
+use abide_core::model::{Extra, Inbox, InstanceId, Json, Key, NewRow, Run, Started};
 use abide_kernel::{Error, Result};
 
 use crate::cells::{Cells, each};
 use crate::commands;
-use crate::param::{Param, parts, some};
+use crate::param::{Param, parts};
 use crate::sweep;
 use crate::txn::{Last, Transaction};
-use crate::write::{pending_bytes, written};
+use crate::write::{stored, written};
 
 /// Inserts instances without keys and policies, each the first run of a chain; returns their ids, in order.
 ///
@@ -45,27 +45,20 @@ with input as materialized ( \
     from unnest($1::smallint[], $2::text[], $3::int[], $4::text[], $5::text[], $6::smallint[], \
         $7::smallint[], $8::text[], $9::int[], $10::bytea[], $11::int[], $12::text[], \
         $13::smallint[], $14::timestamptz[], $15::text[], $16::boolean[], $17::bigint[], \
-        $18::int[], $19::boolean[], $20::timestamptz[], $21::bigint[], $22::int[], $23::bigint[], \
-        $24::bigint[], $25::bigint[], $26::int[], $27::int[], $28::bigint[], $29::bigint[], \
-        $30::bigint[], $31::text[], $32::int[]) \
+        $18::int[], $19::boolean[], $20::timestamptz[], $21::bigint[], $22::bigint[], $23::text[], \
+        $24::text[], $25::int[]) \
         as c(kind, machine, version, step, state, status, cause, key, key_scope, unique_key, \
         unique_scope, queue, priority, due_at, partition_key, behind, parent_id, parent_barrier, \
-        history, created_at, contract_id, run_number, first_id, message_sequence, \
-        message_cursor, signals_pending, updates_pending, handed, pending_bytes, command_sequence, \
-        policy, \
-        place) \
+        history, created_at, contract_id, first_id, policy, extra, place) \
 ), inserted as ( \
     insert into abide.instances (id, kind, machine, version, first_step, step, state, status, \
         cause, key, key_scope, unique_key, unique_scope, queue, priority, due_at, partition_key, \
         behind, parent_id, parent_barrier, history, history_seq, created_at, updated_at, \
-        contract_id, run_number, first_id, message_sequence, message_cursor, signals_pending, \
-        updates_pending, handed, pending_bytes, command_sequence, policy) \
+        contract_id, first_id, policy, extra) \
     select c.id, c.kind, c.machine, c.version, c.step, c.step, c.state, c.status, c.cause, c.key, \
         c.key_scope, c.unique_key, c.unique_scope, c.queue, c.priority, c.due_at, \
         c.partition_key, c.behind, c.parent_id, c.parent_barrier, c.history, c.history::int, \
-        c.created_at, c.created_at, c.contract_id, c.run_number, c.first_id, c.message_sequence, \
-        c.message_cursor, c.signals_pending, c.updates_pending, c.handed, c.pending_bytes, \
-        c.command_sequence, c.policy \
+        c.created_at, c.created_at, c.contract_id, c.first_id, c.policy, c.extra \
     from input c order by c.place \
     on conflict do nothing \
     returning id \
@@ -106,21 +99,16 @@ update abide.instances i set kind = c.kind, machine = c.machine, version = c.ver
     unique_scope = c.unique_scope, queue = c.queue, priority = c.priority, due_at = c.due_at, \
     partition_key = c.partition_key, behind = c.behind, parent_id = c.parent_id, \
     parent_barrier = c.parent_barrier, history = c.history, history_seq = c.history::int, \
-    updated_at = c.created_at, contract_id = c.contract_id, run_number = c.run_number, \
-    first_id = c.first_id, message_sequence = c.message_sequence, \
-    message_cursor = c.message_cursor, signals_pending = c.signals_pending, \
-    updates_pending = c.updates_pending, handed = c.handed, pending_bytes = c.pending_bytes, \
-    command_sequence = c.command_sequence, policy = c.policy \
+    updated_at = c.created_at, contract_id = c.contract_id, first_id = c.first_id, \
+    policy = c.policy, extra = c.extra \
 from unnest($1::smallint[], $2::text[], $3::int[], $4::text[], $5::text[], $6::smallint[], \
     $7::smallint[], $8::text[], $9::int[], $10::bytea[], $11::int[], $12::text[], $13::smallint[], \
     $14::timestamptz[], $15::text[], $16::boolean[], $17::bigint[], $18::int[], $19::boolean[], \
-    $20::timestamptz[], $21::bigint[], $22::int[], $23::bigint[], $24::bigint[], $25::bigint[], \
-    $26::int[], $27::int[], $28::bigint[], $29::bigint[], $30::bigint[], $31::text[]) \
+    $20::timestamptz[], $21::bigint[], $22::bigint[], $23::text[], $24::text[]) \
     as c(kind, machine, version, step, state, status, cause, key, key_scope, unique_key, \
     unique_scope, queue, priority, due_at, partition_key, behind, parent_id, parent_barrier, \
-    history, created_at, contract_id, run_number, first_id, message_sequence, message_cursor, \
-    signals_pending, updates_pending, handed, pending_bytes, command_sequence, policy) \
-where i.id = $32";
+    history, created_at, contract_id, first_id, policy, extra) \
+where i.id = $25";
 
 /// Maximum number of attempts to insert a row whose key was taken, but had no holder when the holder was read.
 const TRIES_MAX: usize = 5;
@@ -348,18 +336,13 @@ fn columns(rows: &[&NewRow]) -> Vec<Param> {
 fn all_columns(rows: &[&NewRow]) -> Result<Vec<Param>> {
     let policies = rows.iter().map(|row| written(row.policy.as_ref()));
     let policies = policies.collect::<Result<Vec<Option<Json>>>>()?;
+    let extras = rows.iter().map(|row| stored(&Extra::from(*row)));
+    let extras = extras.collect::<Result<Vec<Option<String>>>>()?;
     let mut params = columns(rows);
     params.extend([
-        Param::list(rows.iter().map(|row| row.run.number)),
         Param::list(rows.iter().map(|row| row.run.first)),
-        Param::list(rows.iter().map(|row| some(row.inbox.sequence))),
-        Param::list(rows.iter().map(|row| some(row.inbox.cursor))),
-        Param::list(rows.iter().map(|row| row.inbox.signals)),
-        Param::list(rows.iter().map(|row| row.inbox.updates)),
-        Param::list(rows.iter().map(|row| some(row.inbox.handed))),
-        Param::list(rows.iter().map(|row| pending_bytes(row.inbox))),
-        Param::list(rows.iter().map(|row| some(row.inbox.commands))),
         Param::list(policies.iter().map(|one| one.as_ref().map(Json::as_str))),
+        Param::list(extras),
     ]);
     Ok(params)
 }

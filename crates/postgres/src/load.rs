@@ -3,11 +3,10 @@
 use std::collections::BTreeSet;
 
 use abide_core::model::{
-    Aside, Attended, Awaits, BarrierNumber, CommandId, Declared, Family, Folding, Inbox,
-    InstanceId, Lane, Lease, Name, NewRow, OperationWait, ParentRef, Policies, ResumeKind,
-    ResumeSource, Row, Run, Scope, Scopes, Settled, Timestamp, WorkerId,
+    Declared, Extra, Family, Inbox, InstanceId, Lane, Lease, Name, NewRow, ParentRef, Policies, Row,
+    Run, Scope, Scopes, Settled, Timestamp, WorkerId,
 };
-use abide_kernel::{Error, Lapsed, Result, Touched};
+use abide_kernel::{Lapsed, Result, Touched};
 use tokio_postgres::Row as Answered;
 
 use crate::cells::{Cells, each};
@@ -20,17 +19,31 @@ use crate::waiters;
 macro_rules! lock_columns {
     () => {
         "id, kind, status, case when key is not null then key_scope end, \
-        case when unique_key is not null then unique_scope end, step, step_seq, attempt, deaths, queue, priority, due_at, partition_key, behind, \
-        worker, lease_until, limit_until, epoch, settled, settled_before, cause, timed_out, wait_kind, awaits, wait_since, wait_id, waits, \
-        resume_kind, resume_command, aside_status, aside_due_at, aside_cause, message_sequence, message_cursor, signals_pending, \
-        updates_pending, handed, pending_bytes, command_sequence, contract_id, run_number, first_id, parent_id, parent_barrier, \
-        case when barrier <> 0 or children_pending <> 0 or children_needed <> 0 or children_ended <> 0 \
-            then array[barrier, children_pending, children_needed, children_ended] end, \
-        history, history_seq, folding, last_error, \
-        finished_at, attended, machine, created_at, unfit"
+        case when unique_key is not null then unique_scope end, step, step_seq, attempt, queue, priority, due_at, \
+        partition_key, behind, worker, lease_until, limit_until, epoch, settled, settled_before, cause, contract_id, \
+        first_id, parent_id, parent_barrier, history, history_seq, last_error, finished_at, machine, created_at, extra"
     };
 }
 pub(crate) use lock_columns;
+
+/// Condition: no build that could not run the row's step is the given one. A row without such builds is recognized
+/// without parsing its JSON.
+macro_rules! is_fit {
+    ($row:literal, $build:literal) => {
+        concat!(
+            "(",
+            $row,
+            "extra is null or strpos(",
+            $row,
+            "extra, '\"unfit\":') = 0 or not (",
+            $row,
+            "extra::jsonb -> 'unfit') ? ",
+            $build,
+            ")"
+        )
+    };
+}
+pub(crate) use is_fit;
 
 /// Locks instances in the order of their ids, and loads the columns that rules use; ids that do not exist are left out.
 ///
@@ -116,7 +129,8 @@ cross join lateral ( \
 /// Index: `instances_held`.
 pub const HELD: &str = "\
 select id, partition_key from abide.instances \
-where status = 3 and worker = $1 and id > $2 and deaths >= $3 \
+where status = 3 and worker = $1 and id > $2 \
+    and ($3::int = 0 or (extra::json ->> 'deaths')::int >= $3) \
 order by id limit (select $4::bigint)";
 
 /// The instances that workers hold, by worker and id. Locks nothing.
@@ -158,17 +172,17 @@ order by c.id";
 /// unfit for a build. Locks nothing.
 ///
 /// Index: `instances_blocked`, read from there in each lane.
-pub const BLOCKED: &str = "\
+pub const BLOCKED: &str = concat!("\
 select b.id, b.partition_key \
 from unnest((select $1::text[]), (select $2::int[])) as l(machine, version) \
 cross join lateral ( \
     select i.id, i.partition_key from abide.instances i \
     where i.status = 1 and i.due_at is null and i.machine = l.machine \
         and i.version = l.version and i.id > $3 \
-        and ($5::text is null or i.unfit is null or $5 <> all(i.unfit)) \
+        and ($5::text is null or ", is_fit!("i.", "$5"), ") \
     order by i.id limit (select $4::bigint) \
 ) b \
-order by b.id limit (select $4::bigint)";
+order by b.id limit (select $4::bigint)");
 
 /// The first instances above an id. Locks nothing.
 ///
@@ -183,8 +197,7 @@ where id > $1 order by id limit (select $2::bigint)";
 pub const COPIES: &str = "\
 select id, kind, machine, version, step, state, status, cause, key, key_scope, unique_key, \
     unique_scope, queue, priority, due_at, partition_key, behind, parent_id, parent_barrier, \
-    history, contract_id, run_number, first_id, message_sequence, message_cursor, \
-    signals_pending, updates_pending, handed, pending_bytes, command_sequence, created_at, policy \
+    history, contract_id, first_id, created_at, policy, extra \
 from abide.instances where id = any((select $1::bigint[])::bigint[]) order by id";
 
 /// Locks rows and loads them.
@@ -399,7 +412,7 @@ pub(crate) async fn copies(
 }
 
 fn row(cells: &mut Cells<'_>) -> Result<Row> {
-    Ok(Row {
+    let mut row = Row {
         id: cells.next()?,
         kind: cells.next()?,
         status: cells.next()?,
@@ -410,7 +423,7 @@ fn row(cells: &mut Cells<'_>) -> Result<Row> {
         step: cells.next()?,
         step_seq: cells.next()?,
         attempt: cells.next()?,
-        deaths: cells.next()?,
+        deaths: 0,
         queue: cells.next()?,
         priority: cells.next()?,
         due_at: cells.next()?,
@@ -424,67 +437,37 @@ fn row(cells: &mut Cells<'_>) -> Result<Row> {
             before: cells.next::<i64>()?.cast_unsigned(),
         },
         cause: cells.next()?,
-        timed_out: cells.next()?,
-        awaits: awaits(cells)?,
-        aside: aside(cells)?,
-        inbox: inbox(cells)?,
+        timed_out: false,
+        awaits: None,
+        aside: None,
+        inbox: Inbox::default(),
         contract: cells.next()?,
-        run: run(cells)?,
+        run: Run {
+            number: 1,
+            first: cells.next()?,
+        },
         parent: cells.next()?,
         parent_barrier: cells.next()?,
-        family: family(cells)?,
+        family: Family::default(),
         history: cells.next()?,
         history_seq: cells.next()?,
-        folding: folding(cells)?,
+        folding: Vec::new(),
         last_error: cells.next()?,
         finished_at: cells.next()?,
-        attended: attended(cells)?,
+        attended: Vec::new(),
         machine: cells.next()?,
         created_at: cells.next()?,
-        unfit: cells.next::<Option<_>>()?.unwrap_or_default(),
-    })
+        unfit: Vec::new(),
+    };
+    if let Some(extra) = cells.next::<Option<Extra>>()? {
+        extra.fill_row(&mut row);
+    }
+    Ok(row)
 }
 
 /// The scope of a key; null if there is no key.
 fn scope(cells: &mut Cells<'_>) -> Result<Scope> {
     Ok(cells.next::<Option<_>>()?.unwrap_or(Scope::NEVER))
-}
-
-/// The counts of its children: the barrier, the children that are pending, needed and ended; null if it never had any.
-fn family(cells: &mut Cells<'_>) -> Result<Family> {
-    let Some(counts) = cells.next::<Option<Vec<i64>>>()? else {
-        return Ok(Family::default());
-    };
-    let broken = |_| Error::Broken(format!("the counts of children are {counts:?}"));
-    let [barrier, pending, needed, ended] = *counts.as_slice() else {
-        return Err(Error::Broken(format!(
-            "the counts of children are {counts:?}"
-        )));
-    };
-    Ok(Family {
-        barrier: BarrierNumber(i32::try_from(barrier).map_err(broken)?),
-        pending: u32::try_from(pending).map_err(broken)?,
-        needed: u32::try_from(needed).map_err(broken)?,
-        ended: u64::try_from(ended).map_err(broken)?,
-    })
-}
-
-/// The last event up to which each operation has missed none; null if no operation waits for events.
-fn attended(cells: &mut Cells<'_>) -> Result<Vec<Attended>> {
-    let Some(stored) = cells.next::<Option<&str>>()? else {
-        return Ok(Vec::new());
-    };
-    serde_json::from_str(stored)
-        .map_err(|error| Error::Broken(format!("the events that were attended to: {error}")))
-}
-
-/// The attempts that the history records as one row; null for nearly all instances.
-fn folding(cells: &mut Cells<'_>) -> Result<Vec<Folding>> {
-    let Some(stored) = cells.next::<Option<&str>>()? else {
-        return Ok(Vec::new());
-    };
-    serde_json::from_str(stored)
-        .map_err(|error| Error::Broken(format!("the attempts that were folded: {error}")))
 }
 
 fn lease(cells: &mut Cells<'_>) -> Result<Option<Lease>> {
@@ -496,81 +479,9 @@ fn lease(cells: &mut Cells<'_>) -> Result<Option<Lease>> {
     Ok(Some(Lease { until, limit }))
 }
 
-fn awaits(cells: &mut Cells<'_>) -> Result<Option<Awaits>> {
-    let Some(kind) = cells.next()? else {
-        cells.skip(6);
-        return Ok(None);
-    };
-    let names: Option<Vec<Name>> = cells.next()?;
-    let since: Option<Timestamp> = cells.next()?;
-    let id = cells.next()?;
-    let (waits, resumed) = (waits(cells)?, resumed(cells)?);
-    Ok(Some(Awaits {
-        kind,
-        names: names.unwrap_or_default(),
-        since: since.unwrap_or_default(),
-        id,
-        waits,
-        resumed,
-    }))
-}
-
-/// Reads `waits`: the waits of a workflow's operations for signals and events; null if there are none.
-pub(crate) fn waits(cells: &mut Cells<'_>) -> Result<Vec<OperationWait>> {
-    let Some(stored) = cells.next::<Option<&str>>()? else {
-        return Ok(Vec::new());
-    };
-    serde_json::from_str(stored)
-        .map_err(|error| Error::Broken(format!("the waits of an instance: {error}")))
-}
-
-/// Reads `resume_kind` and `resume_command`.
-pub(crate) fn resumed(cells: &mut Cells<'_>) -> Result<Option<ResumeSource>> {
-    let kind: Option<ResumeKind> = cells.next()?;
-    let command_id: Option<CommandId> = cells.next()?;
-    Ok(kind.map(|kind| ResumeSource { command_id, kind }))
-}
-
-/// Reads `aside_status`, `aside_due_at` and `aside_cause`.
-pub(crate) fn aside(cells: &mut Cells<'_>) -> Result<Option<Aside>> {
-    let Some(status) = cells.next()? else {
-        cells.skip(2);
-        return Ok(None);
-    };
-    let due_at = cells.next()?;
-    let cause: Option<_> = cells.next()?;
-    Ok(Some(Aside {
-        status,
-        due_at,
-        cause: cause.unwrap_or_default(),
-    }))
-}
-
-/// Reads `message_sequence`, `message_cursor`, `signals_pending`, `updates_pending`, `handed`, `pending_bytes` and
-/// `command_sequence`.
-pub(crate) fn inbox(cells: &mut Cells<'_>) -> Result<Inbox> {
-    Ok(Inbox {
-        sequence: cells.next::<Option<_>>()?.unwrap_or_default(),
-        cursor: cells.next::<Option<_>>()?.unwrap_or_default(),
-        signals: cells.next()?,
-        updates: cells.next()?,
-        handed: cells.next::<Option<_>>()?.unwrap_or_default(),
-        bytes: cells.next::<Option<i64>>()?.map_or(0, i64::unsigned_abs),
-        commands: cells.next::<Option<_>>()?.unwrap_or_default(),
-    })
-}
-
-/// Reads `run_number` and `first_id`.
-pub(crate) fn run(cells: &mut Cells<'_>) -> Result<Run> {
-    Ok(Run {
-        number: cells.next()?,
-        first: cells.next()?,
-    })
-}
-
 fn copy(cells: &mut Cells<'_>) -> Result<(InstanceId, NewRow)> {
     let id = cells.next()?;
-    let row = NewRow {
+    let mut row = NewRow {
         kind: cells.next()?,
         machine: cells.next()?,
         version: cells.next()?,
@@ -591,11 +502,18 @@ fn copy(cells: &mut Cells<'_>) -> Result<(InstanceId, NewRow)> {
         parent_barrier: cells.next()?,
         history: cells.next()?,
         contract: cells.next()?,
-        run: run(cells)?,
-        inbox: inbox(cells)?,
+        run: Run {
+            number: 1,
+            first: cells.next()?,
+        },
+        inbox: Inbox::default(),
         created_at: cells.next()?,
         policy: cells.next()?,
     };
+    if let Some(extra) = cells.next::<Option<Extra>>()? {
+        row.run = extra.run(row.run.first);
+        row.inbox = extra.inbox;
+    }
     Ok((id, row))
 }
 

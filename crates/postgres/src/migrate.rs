@@ -31,26 +31,6 @@ const MIGRATIONS: &[Migration] = &[
         name: "instances",
         sql: include_str!("../migrations/0001_instances.sql"),
     },
-    Migration {
-        version: 2,
-        name: "isolation",
-        sql: include_str!("../migrations/0002_isolation.sql"),
-    },
-    Migration {
-        version: 3,
-        name: "commands",
-        sql: include_str!("../migrations/0003_commands.sql"),
-    },
-    Migration {
-        version: 4,
-        name: "policy",
-        sql: include_str!("../migrations/0004_policy.sql"),
-    },
-    Migration {
-        version: 5,
-        name: "deploys",
-        sql: include_str!("../migrations/0005_deploys.sql"),
-    },
 ];
 
 /// Returns all migrations in order, to read them or to run them with another tool.

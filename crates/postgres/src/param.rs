@@ -204,11 +204,6 @@ pub(crate) fn parts<T>(mut list: &[T], size: impl Fn(&T) -> usize) -> Vec<&[T]> 
     parts
 }
 
-/// A sequence of an inbox, if it has one; `None` (null) before the first command.
-pub(crate) fn some(sequence: Sequence) -> Option<Sequence> {
-    Some(sequence).filter(|sequence| *sequence != Sequence::default())
-}
-
 /// Removes NUL, the one character that PostgreSQL cannot store.
 pub(crate) fn without_nul(text: &str) -> Cow<'_, str> {
     if text.contains('\0') {

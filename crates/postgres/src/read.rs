@@ -4,8 +4,9 @@ use std::collections::HashSet;
 use std::pin::pin;
 
 use abide_core::model::{
-    BarrierNumber, Child, Command, CommandId, CommandKind, CommandStatus, ContractId, HistoryRow,
-    Instance, InstanceId, Json, Key, Lane, Name, Status, Timestamp, WaitKind,
+    BarrierNumber, Child, Command, CommandId, CommandKind, CommandStatus, ContractId, Extra,
+    HistoryRow, Inbox, Instance, InstanceId, Json, Key, Lane, Name, Run, Status, Timestamp,
+    WaitKind,
 };
 use abide_kernel::{
     CommandFilter, CommandPage, Contracts, Ending, Endings, Error, Filter, HISTORY_BYTES, Listed,
@@ -32,12 +33,9 @@ use crate::prepared;
 macro_rules! instance_columns {
     () => {
         "id, key, key_scope, unique_key, unique_scope, kind, machine, version, first_step, step, \
-        step_seq, attempt, deaths, status, state, result, last_error, unfit, queue, priority, due_at, \
-        partition_key, behind, worker, cause, timed_out, wait_kind, awaits, wait_since, wait_id, \
-        waits, resume_kind, resume_command, aside_status, aside_due_at, aside_cause, message_sequence, message_cursor, \
-        signals_pending, updates_pending, handed, pending_bytes, command_sequence, contract_id, policy, run_number, first_id, \
-        children_needed, parent_id, parent_barrier, barrier, children_pending, history, history_seq, \
-        created_at, updated_at, finished_at"
+        step_seq, attempt, status, state, result, last_error, queue, priority, due_at, \
+        partition_key, behind, worker, cause, contract_id, policy, first_id, parent_id, parent_barrier, history, \
+        history_seq, created_at, updated_at, finished_at, extra"
     };
 }
 
@@ -68,12 +66,13 @@ pub const LIST: &str = concat!(
         and ($5::text is null or (key is not null and key >= $5 and starts_with(key, $5))) \
         and ($6::bigint is null or parent_id = $6) \
         and ($8::bigint is null or id = $8 or first_id = $8) \
-        and (($9::smallint is null and $10::text is null) \
-            or coalesce(aside_status, status) in (4, 5) \
-            or (coalesce(aside_status, status) = 1 and wait_kind = 4)) \
-        and ($9::smallint is null or wait_kind = $9) \
-        and ($10::text is null or awaits && array[$10, 'event:' || $10] \
-            or exists (select 1 from jsonb_array_elements(waits::jsonb) as w \
+        and (($9::text is null and $10::text is null) \
+            or coalesce((extra::json #>> '{aside,status}')::smallint, status) in (4, 5) \
+            or (coalesce((extra::json #>> '{aside,status}')::smallint, status) = 1 \
+                and extra::json #>> '{awaits,kind}' = 'timer')) \
+        and ($9::text is null or extra::json #>> '{awaits,kind}' = $9) \
+        and ($10::text is null or (extra::jsonb #> '{awaits,names}') ?| array[$10, 'event:' || $10] \
+            or exists (select 1 from jsonb_array_elements(extra::jsonb #> '{awaits,waits}') as w \
                 where w ->> 'kind' = 'condition' and w ->> 'name' = $10)) \
     order by id desc limit $7"
 );
@@ -140,7 +139,7 @@ select least( \
 /// ended, and no others.
 pub const DEPTHS: &str = "\
 select queue, status, waits, count(*), count(*) filter (where blocked), min(ready) from ( \
-    select queue, status, null::smallint as waits, due_at as ready, false as blocked \
+    select queue, status, null::text as waits, due_at as ready, false as blocked \
         from abide.instances where status = 2 and not behind \
     union all \
     select queue, status, null, due_at, false from abide.instances \
@@ -148,9 +147,10 @@ select queue, status, waits, count(*), count(*) filter (where blocked), min(read
     union all \
     select queue, status, null, null, false from abide.instances where status = 3 \
     union all \
-    select queue, status, case when status <> 1 or wait_kind = 4 then wait_kind end, null, \
+    select queue, status, case when status <> 1 or wait = 'timer' then wait end, null, \
         status = 1 and due_at is null \
-        from abide.instances where status in (1, 4, 5) \
+        from (select queue, status, due_at, extra::json #>> '{awaits,kind}' as wait \
+            from abide.instances where status in (1, 4, 5)) w \
     union all \
     select queue, status, null, null, false from abide.instances where status = 0 \
 ) live group by queue, status, waits order by queue, status, waits";
@@ -306,7 +306,7 @@ pub(crate) async fn list(
         Param::one(filter.parent),
         Param::one(limit.saturating_add(1)),
         Param::one(filter.chain),
-        Param::one(filter.wait_kind.map(WaitKind::code)),
+        Param::one(filter.wait_kind.map(WaitKind::name)),
         Param::one(filter.waiting_for.as_ref().map(Name::as_str)),
     ];
     let read = ask_some(pool, LIST, params, reading(most)).await?;
@@ -502,7 +502,7 @@ pub(crate) async fn depths(pool: &Pool) -> Result<Vec<QueueDepth>> {
 }
 
 fn instance(cells: &mut Cells<'_>) -> Result<Instance> {
-    Ok(Instance {
+    let mut instance = Instance {
         id: cells.next()?,
         key: cells.next()?,
         scope: cells.next()?,
@@ -515,12 +515,12 @@ fn instance(cells: &mut Cells<'_>) -> Result<Instance> {
         step: cells.next()?,
         step_seq: cells.next()?,
         attempt: cells.next()?,
-        deaths: cells.next()?,
+        deaths: 0,
         status: cells.next()?,
         state: cells.next()?,
         result: cells.next()?,
         last_error: cells.next()?,
-        unfit: cells.next::<Option<Vec<Name>>>()?.unwrap_or_default(),
+        unfit: Vec::new(),
         queue: cells.next()?,
         priority: cells.next()?,
         due_at: cells.next()?,
@@ -528,27 +528,34 @@ fn instance(cells: &mut Cells<'_>) -> Result<Instance> {
         behind: cells.next()?,
         worker: cells.next()?,
         cause: cells.next()?,
-        timed_out: cells.next()?,
-        wait_kind: cells.next()?,
-        awaits: cells.next::<Option<Vec<Name>>>()?.unwrap_or_default(),
-        wait_since: cells.next()?,
-        wait_id: cells.next()?,
-        waits: load::waits(cells)?,
-        resume_source: load::resumed(cells)?,
-        aside: load::aside(cells)?,
-        inbox: load::inbox(cells)?,
+        timed_out: false,
+        wait_kind: None,
+        awaits: Vec::new(),
+        wait_since: None,
+        wait_id: None,
+        waits: Vec::new(),
+        resume_source: None,
+        aside: None,
+        inbox: Inbox::default(),
         contract: cells.next()?,
         policy: cells.next()?,
-        run: load::run(cells)?,
-        children_needed: cells.next()?,
+        run: Run {
+            number: 1,
+            first: cells.next()?,
+        },
+        children_needed: 0,
         parent: cells.next()?,
         parent_barrier: cells.next()?,
-        barrier: cells.next()?,
-        children_pending: cells.next()?,
+        barrier: BarrierNumber::default(),
+        children_pending: 0,
         history: cells.next()?,
         history_events: cells.next()?,
         created_at: cells.next()?,
         updated_at: cells.next()?,
         finished_at: cells.next()?,
-    })
+    };
+    if let Some(extra) = cells.next::<Option<Extra>>()? {
+        extra.fill_instance(&mut instance);
+    }
+    Ok(instance)
 }

@@ -4,13 +4,12 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use abide_core::model::{
-    BarrierNumber, Declared, HistoryRow, Inbox, InstanceId, Json, Lease, Name, Policy, Row,
-    Timestamp, WaitId,
+    BarrierNumber, Declared, Extra, HistoryRow, InstanceId, Json, Lease, Policy, Row, Timestamp,
 };
 use abide_kernel::{Advance, Changes, Error, Finish, Move, MovedHistory, Result, Wake};
 
 use crate::keys;
-use crate::param::{Param, parts, some, without_nul};
+use crate::param::{Param, parts, without_nul};
 use crate::txn::Transaction;
 
 // The arrays are hidden in sub-selects: a planner that sees their length joins with a hash over the whole table while
@@ -38,78 +37,44 @@ pub const FINISH: &str = "\
 update abide.instances i set status = c.status, epoch = c.epoch, settled = c.settled, \
     settled_before = c.settled_before, history_seq = c.history_seq, last_error = c.last_error, finished_at = c.finished_at, \
     result = c.result, updated_at = $1, worker = null, lease_until = null, limit_until = null, due_at = null, \
-    wait_kind = null, \
-    awaits = null, wait_since = null, wait_id = null, waits = null, resume_kind = null, \
-    resume_command = null, behind = false \
+    extra = c.extra, behind = false \
 from unnest((select $2::bigint[]), (select $3::smallint[]), (select $4::bigint[]), \
     (select $5::bigint[]), (select $6::int[]), (select $7::text[]), (select $8::timestamptz[]), \
-    (select $9::text[]), (select $10::bigint[])) \
-    as c(id, status, epoch, settled, history_seq, last_error, finished_at, result, settled_before) \
+    (select $9::text[]), (select $10::bigint[]), (select $11::text[])) \
+    as c(id, status, epoch, settled, history_seq, last_error, finished_at, result, settled_before, extra) \
 where i.id = c.id";
 
 /// Writes instances that received signals.
 ///
 /// Index: `instances_pkey`. Locks: nothing that is not locked already.
 pub const WAKE: &str = "\
-update abide.instances i set status = c.status, due_at = c.due_at, behind = c.behind, \
-    cause = c.cause, history_seq = c.history_seq, message_sequence = c.message_sequence, \
-    message_cursor = c.message_cursor, signals_pending = c.signals_pending, \
-    updates_pending = c.updates_pending, handed = c.handed, pending_bytes = c.pending_bytes, \
-    command_sequence = c.command_sequence, waits = c.waits, resume_kind = c.resume_kind, \
-    resume_command = c.resume_command, updated_at = $1 \
+update abide.instances i set status = c.status, due_at = c.due_at, behind = c.behind, cause = c.cause, \
+    history_seq = c.history_seq, extra = c.extra, updated_at = $1 \
 from unnest((select $2::bigint[]), (select $3::smallint[]), (select $4::timestamptz[]), \
-    (select $5::boolean[]), (select $6::smallint[]), (select $7::int[]), (select $8::bigint[]), \
-    (select $9::bigint[]), (select $10::int[]), (select $11::int[]), (select $12::bigint[]), (select $13::bigint[]), \
-    (select $14::bigint[]), (select $15::text[]), (select $16::smallint[]), \
-    (select $17::bigint[])) \
-    as c(id, status, due_at, behind, cause, history_seq, message_sequence, message_cursor, \
-    signals_pending, updates_pending, handed, pending_bytes, command_sequence, waits, \
-    resume_kind, resume_command) \
+    (select $5::boolean[]), (select $6::smallint[]), (select $7::int[]), (select $8::text[])) \
+    as c(id, status, due_at, behind, cause, history_seq, extra) \
 where i.id = c.id";
 
 /// Writes all other changes: every column that can change.
 ///
-/// Index: `instances_pkey`. The rows are locked already. Names that are waited for are joined by line feeds, which no
-/// name contains: `unnest` would flatten an array of arrays.
+/// Index: `instances_pkey`. The rows are locked already.
 pub const MOVE: &str = "\
 update abide.instances i set status = c.status, step = c.step, step_seq = c.step_seq, \
     attempt = c.attempt, queue = c.queue, priority = c.priority, due_at = c.due_at, \
     behind = c.behind, worker = c.worker, epoch = c.epoch, settled = c.settled, cause = c.cause, \
-    timed_out = c.timed_out, wait_kind = c.wait_kind, awaits = string_to_array(c.awaits, chr(10)), \
-    wait_since = c.wait_since, barrier = c.barrier, children_pending = c.children_pending, \
-    children_needed = c.children_needed, history_seq = c.history_seq, last_error = c.last_error, \
-    finished_at = c.finished_at, state = coalesce(c.state, i.state), \
-    result = coalesce(c.result, i.result), wait_id = c.wait_id, aside_status = c.aside_status, \
-    aside_due_at = c.aside_due_at, aside_cause = c.aside_cause, \
-    message_sequence = c.message_sequence, message_cursor = c.message_cursor, \
-    signals_pending = c.signals_pending, updates_pending = c.updates_pending, handed = c.handed, \
-    kind = c.kind, children_ended = c.children_ended, attended = c.attended, \
-    pending_bytes = c.pending_bytes, command_sequence = c.command_sequence, waits = c.waits, \
-    resume_kind = c.resume_kind, resume_command = c.resume_command, \
-    unfit = string_to_array(c.unfit, chr(10)), deaths = c.deaths, folding = c.folding, \
-    settled_before = c.settled_before, updated_at = $1, \
+    history_seq = c.history_seq, last_error = c.last_error, finished_at = c.finished_at, \
+    state = coalesce(c.state, i.state), result = coalesce(c.result, i.result), kind = c.kind, \
+    settled_before = c.settled_before, extra = c.extra, updated_at = $1, \
     lease_until = case when c.status = 3 then i.lease_until end, \
     limit_until = case when c.status = 3 then i.limit_until end \
 from unnest((select $2::bigint[]), (select $3::smallint[]), (select $4::text[]), \
     (select $5::int[]), (select $6::int[]), (select $7::text[]), (select $8::smallint[]), \
     (select $9::timestamptz[]), (select $10::boolean[]), (select $11::bigint[]), \
-    (select $12::bigint[]), (select $13::bigint[]), (select $14::smallint[]), \
-    (select $15::boolean[]), (select $16::smallint[]), (select $17::text[]), \
-    (select $18::timestamptz[]), (select $19::int[]), (select $20::int[]), (select $21::int[]), \
-    (select $22::int[]), (select $23::text[]), (select $24::timestamptz[]), (select $25::text[]), \
-    (select $26::text[]), (select $27::text[]), (select $28::smallint[]), \
-    (select $29::timestamptz[]), (select $30::smallint[]), (select $31::bigint[]), \
-    (select $32::bigint[]), (select $33::int[]), (select $34::int[]), (select $35::bigint[]), \
-    (select $36::smallint[]), (select $37::bigint[]), (select $38::text[]), (select $39::bigint[]), \
-    (select $40::bigint[]), (select $41::text[]), (select $42::smallint[]), \
-    (select $43::bigint[]), (select $44::text[]), (select $45::int[]), (select $46::text[]), \
-    (select $47::bigint[])) \
+    (select $12::bigint[]), (select $13::bigint[]), (select $14::smallint[]), (select $15::int[]), \
+    (select $16::text[]), (select $17::timestamptz[]), (select $18::text[]), (select $19::text[]), \
+    (select $20::smallint[]), (select $21::bigint[]), (select $22::text[])) \
     as c(id, status, step, step_seq, attempt, queue, priority, due_at, behind, worker, epoch, \
-    settled, cause, timed_out, wait_kind, awaits, wait_since, barrier, children_pending, \
-    children_needed, history_seq, last_error, finished_at, state, result, wait_id, aside_status, \
-    aside_due_at, aside_cause, message_sequence, message_cursor, signals_pending, \
-    updates_pending, handed, kind, children_ended, attended, pending_bytes, command_sequence, \
-    waits, resume_kind, resume_command, unfit, deaths, folding, settled_before) \
+    settled, cause, history_seq, last_error, finished_at, state, result, kind, settled_before, extra) \
 where i.id = c.id";
 
 /// Writes the leases of rows that are held. The lease of a row that is no longer held is removed by the statement that
@@ -192,7 +157,7 @@ pub(crate) fn update(
         txn.write(ADVANCE, advances(part, now))?;
     }
     for part in parts(&changes.finishes, |one| size(one.result)) {
-        txn.write(FINISH, finishes(part, now))?;
+        txn.write(FINISH, finishes(part, now)?)?;
     }
     for part in parts(&changes.wakes, |_| 0) {
         txn.write(WAKE, wakes(part, now)?)?;
@@ -298,9 +263,9 @@ fn advances(list: &[Advance<'_>], now: Timestamp) -> Vec<Param> {
     ]
 }
 
-fn finishes(list: &[Finish<'_>], now: Timestamp) -> Vec<Param> {
+fn finishes(list: &[Finish<'_>], now: Timestamp) -> Result<Vec<Param>> {
     let rows = || list.iter().map(|one| one.row);
-    vec![
+    Ok(vec![
         Param::one(now),
         Param::list(rows().map(|row| row.id)),
         Param::list(rows().map(|row| row.status.code())),
@@ -314,7 +279,8 @@ fn finishes(list: &[Finish<'_>], now: Timestamp) -> Vec<Param> {
                 .map(|one| one.result.map(|result| result.as_str())),
         ),
         Param::list(rows().map(settled_before)),
-    ]
+        extras(rows())?,
+    ])
 }
 
 /// The committed epochs before the last one, as bits.
@@ -322,14 +288,21 @@ fn settled_before(row: &Row) -> i64 {
     row.settled.before.cast_signed()
 }
 
-/// The pending bytes, if there are any.
-pub(crate) fn pending_bytes(inbox: Inbox) -> Option<i64> {
-    (inbox.bytes > 0).then(|| i64::try_from(inbox.bytes).unwrap_or(i64::MAX))
+/// The column `extra` of rows.
+fn extras<'r>(rows: impl Iterator<Item = &'r Row>) -> Result<Param> {
+    let stored = rows.map(|row| stored(&Extra::from(row)));
+    Ok(Param::list(stored.collect::<Result<Vec<_>>>()?))
+}
+
+/// The stored form of the values that are the default in nearly every row.
+pub(crate) fn stored(extra: &Extra) -> Result<Option<String>> {
+    let stored = extra.stored();
+    stored.map_err(|error| Error::Broken(format!("a row cannot be written: {error}")))
 }
 
 fn wakes(list: &[Wake<'_>], now: Timestamp) -> Result<Vec<Param>> {
     let rows = || list.iter().map(|one| one.row);
-    let mut params = vec![
+    Ok(vec![
         Param::one(now),
         Param::list(rows().map(|row| row.id)),
         Param::list(rows().map(|row| row.status.code())),
@@ -337,33 +310,13 @@ fn wakes(list: &[Wake<'_>], now: Timestamp) -> Result<Vec<Param>> {
         Param::list(rows().map(|row| row.behind)),
         Param::list(rows().map(|row| row.cause.code())),
         Param::list(rows().map(|row| row.history_seq)),
-        Param::list(rows().map(|row| some(row.inbox.sequence))),
-        Param::list(rows().map(|row| some(row.inbox.cursor))),
-        Param::list(rows().map(|row| row.inbox.signals)),
-        Param::list(rows().map(|row| row.inbox.updates)),
-        Param::list(rows().map(|row| some(row.inbox.handed))),
-        Param::list(rows().map(|row| pending_bytes(row.inbox))),
-    ];
-    params.extend(come_to(rows)?);
-    Ok(params)
-}
-
-/// The parameters for the number of commands of rows, and for the state of their waits.
-fn come_to<'r, R: Iterator<Item = &'r Row>>(rows: impl Fn() -> R) -> Result<[Param; 4]> {
-    let waits: Vec<Option<String>> = rows().map(waits).collect::<Result<_>>()?;
-    let resumed = || rows().map(|row| row.awaits.as_ref()?.resumed);
-    Ok([
-        Param::list(rows().map(|row| some(row.inbox.commands))),
-        Param::list(waits),
-        Param::list(resumed().map(|source| source.map(|source| source.kind.code()))),
-        Param::list(resumed().map(|source| source?.command_id)),
+        extras(rows())?,
     ])
 }
 
 fn moves(list: &[Move<'_>], now: Timestamp) -> Result<Vec<Param>> {
     let rows = || list.iter().map(|one| one.row);
-    let attended: Vec<Option<String>> = rows().map(attended).collect::<Result<_>>()?;
-    let mut params = vec![
+    Ok(vec![
         Param::one(now),
         Param::list(rows().map(|row| row.id)),
         Param::list(rows().map(|row| row.status.code())),
@@ -378,40 +331,15 @@ fn moves(list: &[Move<'_>], now: Timestamp) -> Result<Vec<Param>> {
         Param::list(rows().map(|row| row.epoch)),
         Param::list(rows().map(|row| row.settled.last)),
         Param::list(rows().map(|row| row.cause.code())),
-        Param::list(rows().map(|row| row.timed_out)),
-        Param::list(rows().map(|row| row.awaits.as_ref().map(|awaits| awaits.kind.code()))),
-        Param::list(rows().map(awaited_names)),
-        Param::list(rows().map(|row| row.awaits.as_ref().map(|awaits| awaits.since))),
-        Param::list(rows().map(|row| row.family.barrier)),
-        Param::list(rows().map(|row| row.family.pending)),
-        Param::list(rows().map(|row| row.family.needed)),
         Param::list(rows().map(|row| row.history_seq)),
         Param::list(rows().map(last_error)),
         Param::list(rows().map(|row| row.finished_at)),
         Param::list(list.iter().map(|one| one.state.map(Json::as_str))),
         Param::list(list.iter().map(|one| one.result.map(Json::as_str))),
-        Param::list(rows().map(|row| row.awaits.as_ref()?.id.as_ref().map(WaitId::as_str))),
-        Param::list(rows().map(|row| row.aside.map(|aside| aside.status.code()))),
-        Param::list(rows().map(|row| row.aside.and_then(|aside| aside.due_at))),
-        Param::list(rows().map(|row| row.aside.map(|aside| aside.cause.code()))),
-        Param::list(rows().map(|row| some(row.inbox.sequence))),
-        Param::list(rows().map(|row| some(row.inbox.cursor))),
-        Param::list(rows().map(|row| row.inbox.signals)),
-        Param::list(rows().map(|row| row.inbox.updates)),
-        Param::list(rows().map(|row| some(row.inbox.handed))),
         Param::list(rows().map(|row| row.kind.code())),
-        Param::list(rows().map(|row| row.family.ended)),
-        Param::list(attended),
-        Param::list(rows().map(|row| pending_bytes(row.inbox))),
-    ];
-    params.extend(come_to(rows)?);
-    params.push(Param::list(rows().map(unfit)));
-    params.push(Param::list(rows().map(|row| row.deaths)));
-    params.push(Param::list(
-        rows().map(folding).collect::<Result<Vec<_>>>()?,
-    ));
-    params.push(Param::list(rows().map(settled_before)));
-    Ok(params)
+        Param::list(rows().map(settled_before)),
+        extras(rows())?,
+    ])
 }
 
 fn leases(list: &[(InstanceId, Lease)], now: Timestamp) -> Vec<Param> {
@@ -423,41 +351,6 @@ fn leases(list: &[(InstanceId, Lease)], now: Timestamp) -> Vec<Param> {
     ]
 }
 
-/// The builds that could not run a row, joined like the names that it waits for.
-fn unfit(row: &Row) -> Option<String> {
-    let builds: Vec<&str> = row.unfit.iter().map(Name::as_str).collect();
-    (!builds.is_empty()).then(|| builds.join("\n"))
-}
-
-fn folding(row: &Row) -> Result<Option<String>> {
-    let some = !row.folding.is_empty();
-    some.then(|| serde_json::to_string(&row.folding))
-        .transpose()
-        .map_err(|error| Error::Broken(error.to_string()))
-}
-
-fn attended(row: &Row) -> Result<Option<String>> {
-    let some = !row.attended.is_empty();
-    some.then(|| serde_json::to_string(&row.attended))
-        .transpose()
-        .map_err(|error| Error::Broken(error.to_string()))
-}
-
-fn waits(row: &Row) -> Result<Option<String>> {
-    let waits = row.awaits.as_ref().map(|awaits| &awaits.waits);
-    waits
-        .filter(|waits| !waits.is_empty())
-        .map(serde_json::to_string)
-        .transpose()
-        .map_err(|error| Error::Broken(error.to_string()))
-}
-
 fn last_error(row: &Row) -> Option<Cow<'_, str>> {
     row.last_error.as_deref().map(without_nul)
-}
-
-fn awaited_names(row: &Row) -> Option<Cow<'_, str>> {
-    let awaits = row.awaits.as_ref()?;
-    let names: Vec<&str> = awaits.names.iter().map(Name::as_str).collect();
-    Some(names.join("\n").into())
 }

@@ -195,7 +195,7 @@ async fn tamper(lab: &Lab, id: InstanceId, hand: Hand) {
             Hand::Update => vec![
                 format!("update abide.signals set kind = 1 where instance_id = {id}"),
                 format!(
-                    "update abide.instances set signals_pending = 0, updates_pending = 1 where id = {id}"
+                    "update abide.instances set extra = jsonb_set(jsonb_set(extra::jsonb, '{{inbox,signals}}', '0'), '{{inbox,updates}}', '1') where id = {id}"
                 ),
             ],
             Hand::Forget => vec![format!(
@@ -208,10 +208,10 @@ async fn tamper(lab: &Lab, id: InstanceId, hand: Hand) {
                 "update abide.instances set due_at = null where id = {id}"
             )],
             Hand::Nothing => vec![format!(
-                "update abide.instances set awaits = '{{}}' where id = {id}"
+                "update abide.instances set extra = extra::jsonb #- '{{awaits,names}}' where id = {id}"
             )],
             Hand::Misname => vec![format!(
-                "update abide.instances set awaits = '{{nothing}}' where id = {id}"
+                "update abide.instances set extra = jsonb_set(extra::jsonb, '{{awaits,names}}', '[\"nothing\"]') where id = {id}"
             )],
             Hand::Orphan => vec![format!(
                 "delete from abide.instances where parent_id = {id}"

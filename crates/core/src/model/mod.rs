@@ -5,6 +5,7 @@ mod command;
 mod contract;
 mod document;
 mod event;
+mod extra;
 mod graph;
 mod history;
 mod history_row;
@@ -62,6 +63,7 @@ pub use outbox::{
 pub use outcome::{Commit, Committed, Join, Outcome, Wait};
 pub use refusal::Refusal;
 pub use request::{Fingerprint, RequestId};
+pub use extra::Extra;
 pub use row::{
     Aside, Attended, Awaits, Family, Folding, Inbox, OperationWait, Row, Run, Scopes, Settled,
 };

@@ -43,7 +43,7 @@ const NEW_IDS: std::ops::Range<u64> = 1_000_000..4_000_000;
 
 /// All that a meeting can have changed, in an order that does not depend on how new numbers were given out.
 const STATE: [&str; 5] = [
-    "select to_jsonb(t)::text from abide.instances t order by key, run_number, id",
+    "select to_jsonb(t)::text from abide.instances t order by key, coalesce((extra::json ->> 'earlier_runs')::int, 0), id",
     "select to_jsonb(t)::text from abide.signals t \
         order by instance_id, message_sequence, key, kind, name, status",
     "select to_jsonb(t)::text from abide.history t order by instance_id, seq",

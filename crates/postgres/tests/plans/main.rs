@@ -259,8 +259,10 @@ select case when i <= 900000 then i when i <= 950000 then 950001 + i % 10 end, \
     case when i % 2 = 0 then 'paid' else 'sent' end, case when i > 950000 then 'h' || i end, \
     case when i <= 900000 then 'd' end, '[1]' \
 from generate_series(1, 1000000) i; \
-update abide.instances set status = 4, wait_kind = 1, awaits = '{other}', due_at = null, \
-    signals_pending = 5000, message_sequence = 5000 where id between 950001 and 950010";
+update abide.instances set status = 4, due_at = null, extra = json_build_object( \
+        'awaits', json_build_object('kind', 'signal', 'names', json_build_array('other'), 'since_us', 0), \
+        'inbox', json_build_object('sequence', 5000, 'cursor', 0, 'signals', 5000, 'updates', 0, 'handed', 0)) \
+    where id between 950001 and 950010";
 
 /// A million waiters of one type, each for another order, as many events of that type, all of which are indexed, and some
 /// of many other types.

@@ -1,0 +1,213 @@
+//! The values of a row that are the default in nearly every row: stores keep them together, in one column.
+
+use serde::{Deserialize, Serialize};
+
+use super::row::{Aside, Attended, Awaits, Family, Folding, Inbox, OperationWait, Row, Run};
+use super::status::UnknownStatus;
+use super::{
+    BarrierNumber, Cause, Instance, InstanceId, Name, NewRow, ResumeSource, Status, Timestamp, WaitId,
+    WaitKind,
+};
+
+/// The values of a row that are the default in nearly every row. They share a column, because every column makes every
+/// statement that reads or writes the row slower.
+///
+/// It is stored as JSON without the defaults, and as null if nothing is left. SQL reads into it by these names.
+#[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Extra {
+    #[serde(skip_serializing_if = "is_default")]
+    awaits: Option<StoredAwaits>,
+    /// The counters of its inbox.
+    #[serde(skip_serializing_if = "is_default")]
+    pub inbox: Inbox,
+    /// The counters of its children.
+    #[serde(skip_serializing_if = "is_default", with = "StoredFamily")]
+    pub family: Family,
+    #[serde(skip_serializing_if = "is_default")]
+    aside: Option<StoredAside>,
+    /// For each operation that waits for events, the event up to which it has missed none.
+    #[serde(skip_serializing_if = "is_default")]
+    pub attended: Vec<Attended>,
+    /// The builds that could not run its step.
+    #[serde(skip_serializing_if = "is_default")]
+    pub unfit: Vec<Name>,
+    /// Number of attempts at its step in which the worker died.
+    #[serde(skip_serializing_if = "is_default")]
+    pub deaths: u32,
+    /// The history events that combine several attempts.
+    #[serde(skip_serializing_if = "is_default")]
+    pub folding: Vec<Folding>,
+    /// `true` if its wait timed out.
+    #[serde(skip_serializing_if = "is_default")]
+    pub timed_out: bool,
+    /// Number of runs before it in its chain.
+    #[serde(skip_serializing_if = "is_default")]
+    earlier_runs: u32,
+}
+
+impl Extra {
+    /// Reads the stored form; a null, which nearly all rows have, is not parsed.
+    pub fn read(stored: Option<&str>) -> Result<Self, serde_json::Error> {
+        stored.map_or_else(|| Ok(Self::default()), serde_json::from_str)
+    }
+
+    /// Returns the stored form; `None` if it has only defaults.
+    pub fn stored(&self) -> Result<Option<String>, serde_json::Error> {
+        (!is_default(self))
+            .then(|| serde_json::to_string(self))
+            .transpose()
+    }
+
+    /// Sets these values in a row that has the defaults.
+    pub fn fill_row(mut self, row: &mut Row) {
+        row.awaits = self.awaits();
+        row.aside = self.aside();
+        row.run = self.run(row.run.first);
+        (row.inbox, row.family) = (self.inbox, self.family);
+        (row.deaths, row.timed_out) = (self.deaths, self.timed_out);
+        (row.attended, row.folding, row.unfit) = (self.attended, self.folding, self.unfit);
+    }
+
+    /// Sets these values in an instance that has the defaults.
+    pub fn fill_instance(mut self, instance: &mut Instance) {
+        if let Some(awaits) = self.awaits() {
+            instance.wait_kind = Some(awaits.kind);
+            instance.wait_since = Some(awaits.since);
+            instance.wait_id = awaits.id;
+            instance.resume_source = awaits.resumed;
+            (instance.awaits, instance.waits) = (awaits.names, awaits.waits);
+        }
+        instance.aside = self.aside();
+        instance.run = self.run(instance.run.first);
+        instance.inbox = self.inbox;
+        instance.barrier = self.family.barrier;
+        instance.children_pending = self.family.pending;
+        instance.children_needed = self.family.needed;
+        (instance.deaths, instance.timed_out) = (self.deaths, self.timed_out);
+        instance.unfit = self.unfit;
+    }
+
+    /// Takes out the wait.
+    pub fn awaits(&mut self) -> Option<Awaits> {
+        self.awaits.take().map(|stored| stored.0)
+    }
+
+    /// Returns the status that it returns to after it has run only for updates.
+    pub fn aside(&self) -> Option<Aside> {
+        self.aside.map(|stored| stored.0)
+    }
+
+    /// Returns the run's position in its chain, given the chain's first run.
+    pub fn run(&self, first: Option<InstanceId>) -> Run {
+        let number = self.earlier_runs.saturating_add(1);
+        Run { number, first }
+    }
+}
+
+impl From<&Row> for Extra {
+    fn from(row: &Row) -> Self {
+        Self {
+            awaits: row.awaits.clone().map(StoredAwaits),
+            inbox: row.inbox,
+            family: row.family,
+            aside: row.aside.map(StoredAside),
+            attended: row.attended.clone(),
+            unfit: row.unfit.clone(),
+            deaths: row.deaths,
+            folding: row.folding.clone(),
+            timed_out: row.timed_out,
+            earlier_runs: row.run.number.saturating_sub(1),
+        }
+    }
+}
+
+impl From<&NewRow> for Extra {
+    fn from(row: &NewRow) -> Self {
+        Self {
+            inbox: row.inbox,
+            earlier_runs: row.run.number.saturating_sub(1),
+            ..Self::default()
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct StoredAwaits(#[serde(with = "AwaitsFields")] Awaits);
+
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "Awaits")]
+struct AwaitsFields {
+    kind: WaitKind,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    names: Vec<Name>,
+    #[serde(rename = "since_us", with = "micros")]
+    since: Timestamp,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    id: Option<WaitId>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    waits: Vec<OperationWait>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    resumed: Option<ResumeSource>,
+}
+
+/// A time as a number of microseconds.
+mod micros {
+    use super::super::Timestamp;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub fn serialize<S: Serializer>(time: &Timestamp, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_i64(time.as_micros())
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Timestamp, D::Error> {
+        i64::deserialize(from).map(Timestamp::from_micros)
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "Family")]
+struct StoredFamily {
+    barrier: BarrierNumber,
+    pending: u32,
+    needed: u32,
+    ended: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "AsideCodes", into = "AsideCodes")]
+struct StoredAside(Aside);
+
+#[derive(Serialize, Deserialize)]
+struct AsideCodes {
+    status: i16,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    due_us: Option<i64>,
+    cause: i16,
+}
+
+impl From<StoredAside> for AsideCodes {
+    fn from(StoredAside(aside): StoredAside) -> Self {
+        Self {
+            status: aside.status.code(),
+            due_us: aside.due_at.map(Timestamp::as_micros),
+            cause: aside.cause.code(),
+        }
+    }
+}
+
+impl TryFrom<AsideCodes> for StoredAside {
+    type Error = UnknownStatus;
+
+    fn try_from(codes: AsideCodes) -> Result<Self, UnknownStatus> {
+        Ok(Self(Aside {
+            status: Status::from_code(codes.status)?,
+            due_at: codes.due_us.map(Timestamp::from_micros),
+            cause: Cause::from_code(codes.cause),
+        }))
+    }
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
