@@ -34,21 +34,26 @@ lint:
 check-rules:
 	cargo test -p abide-tidy
 
-# One after the other, also under `make -j`: the linter and the tests would fight over the same build directory.
+# One after the other, also under `make -j`: the linter and the tests would fight over the same build directory. How long
+# each part took is printed at the end.
+PART := @sh .ci/part
 test:
-	@$(MAKE) --no-print-directory setup
-	@$(MAKE) --no-print-directory lint
-	cargo build -p abide-pgtest
-	$(BUILT)/abide-pgtest cargo nextest run --workspace --all-features --test-threads $(THREADS)
-	cargo test --workspace --all-features --doc
-	@$(MAKE) --no-print-directory test-http
-	@$(MAKE) --no-print-directory test-python
-	@$(MAKE) --no-print-directory test-drivers
-	@$(MAKE) --no-print-directory test-deploy
+	$(PART) --begin
+	$(PART) setup $(MAKE) --no-print-directory setup
+	$(PART) lint $(MAKE) --no-print-directory lint
+	$(PART) build cargo nextest run --workspace --all-features --no-run
+	$(PART) tests $(BUILT)/abide-pgtest cargo nextest run --workspace --all-features --test-threads $(THREADS)
+	$(PART) doc-tests cargo test --workspace --all-features --doc
+	$(PART) http $(MAKE) --no-print-directory test-http
+	$(PART) python $(MAKE) --no-print-directory test-python
+	$(PART) drivers $(MAKE) --no-print-directory test-drivers
+	$(PART) deploy $(MAKE) --no-print-directory test-deploy
+	$(PART) --show
 
-# With the features of the tests, so that nothing is built twice.
+# With the features of the tests, so that nothing is built twice: those include the features of development dependencies only
+# if a test is among the targets, so a small one is.
 $(BUILT)/abide: FORCE
-	cargo build --workspace --all-features --bins
+	cargo build --workspace --all-features --bins --test pool
 FORCE:
 
 test-http: $(BUILT)/abide

@@ -5,7 +5,7 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::Write;
 use std::net::{Ipv4Addr, TcpListener};
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::supervisor::{Supervisor, is_root, unprivileged_user};
@@ -91,6 +91,11 @@ impl Cluster {
             .next()?
             .parse()
             .ok()
+    }
+
+    /// The directory that is removed with the cluster.
+    pub fn directory(&self) -> PathBuf {
+        self.supervisor().directory().to_path_buf()
     }
 
     pub fn start(&self) {

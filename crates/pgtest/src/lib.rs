@@ -20,9 +20,11 @@ mod address;
 mod binaries;
 mod bouncer;
 mod cluster;
+mod pool;
 mod psql;
 mod supervisor;
 
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -30,6 +32,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use address::Address;
 pub use bouncer::Bouncer;
 use cluster::Cluster;
+pub use pool::POOL_VARIABLE;
 pub use psql::psql;
 
 /// Names a server to use in place of a private one: a `postgres://` URL of a role that may create databases.
@@ -182,6 +185,37 @@ impl Server {
             &format!("create database {name}"),
         );
         self.url(&name)
+    }
+
+    /// Returns the URL of a database with abide's schema and no rows, which no other process uses until this one ends.
+    ///
+    /// If `abide-pgtest` runs the tests, the database comes from a pool: it is emptied here, and `schema`, the script that
+    /// makes the tables, runs only if the database is new or an earlier test has changed more than rows. Otherwise, it is a
+    /// [fresh database](Server::fresh_database), and the schema is left to the caller.
+    ///
+    /// # Panics
+    ///
+    /// When the server is not running, or the schema cannot be made.
+    pub fn emptied_database(&self, schema: &str) -> String {
+        match (&self.owner, std::env::var_os(POOL_VARIABLE)) {
+            (Owner::Elsewhere, Some(pool)) => {
+                let admin_url = self.address.admin_url();
+                let name = pool::take(Path::new(&pool), &admin_url, |name| self.url(name), schema);
+                self.url(&name)
+            }
+            _ => self.fresh_database(),
+        }
+    }
+
+    /// Makes the directory of a pool of databases, which is removed with the server; see
+    /// [`emptied_database`](Server::emptied_database).
+    ///
+    /// # Panics
+    ///
+    /// When it is there already, or this is not a [private](Server::private) server.
+    pub fn make_pool(&self) -> PathBuf {
+        let pool = pool::make_directory(&self.cluster().directory());
+        pool.unwrap_or_else(|error| panic!("cannot make a pool of databases: {error}"))
     }
 
     /// The process id of the server, for a test that freezes it with SIGSTOP; `None` while it is stopped.

@@ -5,7 +5,7 @@
 use std::io::Read;
 use std::process::{Command, ExitCode};
 
-use abide_pgtest::{Server, URL_VARIABLE};
+use abide_pgtest::{POOL_VARIABLE, Server, URL_VARIABLE};
 
 /// Settings without durability: this server never loses its power. Tests that crash a server have one of their own,
 /// which is durable. It has room for the connections of all tests that run at the same time.
@@ -27,6 +27,7 @@ fn main() -> std::io::Result<ExitCode> {
     let server = (!named).then(|| Server::private(SHARED));
     if let Some(server) = &server {
         command.env(URL_VARIABLE, server.url("postgres"));
+        command.env(POOL_VARIABLE, server.make_pool());
     }
     let code = command.status()?.code();
     let code = code.and_then(|code| u8::try_from(code).ok());

@@ -12,7 +12,7 @@ use abide_kernel::conformance::{Setup, Subject};
 use abide_postgres::{Options, Postgres};
 
 async fn make(setup: Setup) -> Subject {
-    let url = abide_pgtest::server().fresh_database();
+    let url = abide_pgtest::server().emptied_database(&abide_postgres::plan(0));
     let options = Options {
         clock: Some(setup.clock),
         limits: setup.limits,

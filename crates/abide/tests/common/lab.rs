@@ -53,8 +53,10 @@ impl Lab {
 
     #[cfg(feature = "postgres")]
     pub async fn postgres() -> Self {
-        let fresh = tokio::task::spawn_blocking(|| abide_pgtest::server().fresh_database());
-        Self::at(&fresh.await.unwrap()).await
+        let schema = abide::postgres::plan(0);
+        let taken =
+            tokio::task::spawn_blocking(move || abide_pgtest::server().emptied_database(&schema));
+        Self::at(&taken.await.unwrap()).await
     }
 
     /// Opens a database that exists already.
