@@ -6,6 +6,7 @@
 pub mod auth;
 mod background_read;
 pub mod cli;
+#[cfg(feature = "demo")]
 pub mod demo;
 pub mod graphs;
 pub mod hooks;

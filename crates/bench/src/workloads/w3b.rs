@@ -8,7 +8,7 @@ use abide::Abide;
 use abide::client::new_start;
 use abide::engine::Engine;
 
-use super::{CONCURRENCY, PATIENCE, engine};
+use super::{CONCURRENCY, committed, engine};
 use crate::Result;
 use crate::limits::inbox::Inbox;
 use crate::machines::{GO, Order, Parked};
@@ -78,17 +78,6 @@ pub(super) async fn parked_in(url: &str) -> Result<(Abide, Engine)> {
     let engine = engine(&abide, Parked).await?;
     committed(&engine, PARKED as u64).await?;
     Ok((abide, engine))
-}
-
-async fn committed(engine: &Engine, steps: u64) -> Result<()> {
-    let begun = Instant::now();
-    while engine.stats().committed < steps {
-        if begun.elapsed() > PATIENCE {
-            return Err(format!("the engine hangs: {:?}", engine.stats()).into());
-        }
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
-    Ok(())
 }
 
 /// Signals each of them once, each caller one after the other.

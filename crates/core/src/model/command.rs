@@ -72,6 +72,8 @@ impl CommandKind {
 
 /// The status of a command's record (rules 7.6 and 9.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "openapi", schema(as = MessageStatus))]
 #[serde(rename_all = "snake_case")]
 #[repr(u8)]
 pub enum CommandStatus {
@@ -569,6 +571,7 @@ pub struct Cancel {
 
 /// The effect of a cancellation on the children of the instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Children {
     /// They are cancelled too, and so are their children.

@@ -53,15 +53,17 @@ pub struct Published {
 
 /// A stored event.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Event {
-    /// Its position.
+    /// Its position among all published events.
+    #[cfg_attr(feature = "openapi", schema(value_type = i64))]
     pub sequence: EventSequence,
     /// Its type.
     #[serde(rename = "type")]
     pub event_type: Name,
     /// Its id.
     pub event_id: Name,
-    /// Its content.
+    /// Its payload.
     pub payload: Json,
     /// When it was published.
     pub published_at: Timestamp,
@@ -69,6 +71,7 @@ pub struct Event {
 
 /// The operator that compares the two sides of a condition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Operator {
     /// Equal; numbers and texts are compared alike.
@@ -184,13 +187,16 @@ impl From<Path> for String {
 
 /// A condition that an event must satisfy to match.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "openapi", schema(as = ConstantCondition))]
 #[serde(deny_unknown_fields)]
 pub struct Condition {
-    /// A path into the payload.
+    /// A path into the payload: names of fields, separated by dots.
+    #[cfg_attr(feature = "openapi", schema(value_type = String, min_length = 1, max_length = 255))]
     pub left: Path,
     /// The operator.
     pub op: Operator,
-    /// The value to compare with.
+    /// The value to compare with: a constant.
     pub right: Json,
 }
 

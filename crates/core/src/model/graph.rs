@@ -78,17 +78,23 @@ pub struct SkipIf {
 
 /// A retry policy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "openapi", schema(as = Retry))]
 #[serde(deny_unknown_fields)]
 pub struct RetrySpec {
     /// Maximum number of attempts, including the first.
+    #[cfg_attr(feature = "openapi", schema(value_type = i64, minimum = 1, maximum = 4_294_967_295_i64))]
     pub max_attempts: u32,
     /// Delay before the second attempt.
+    #[cfg_attr(feature = "openapi", schema(value_type = i64, minimum = 0, maximum = 315_360_000_000_i64))]
     pub delay_ms: u64,
-    /// Factor by which the delay grows each time, in hundredths; 100 if omitted.
+    /// Factor by which the delay grows each time; 1 if omitted. Kept here in hundredths.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "factor")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<f64>, minimum = 1, maximum = 1000))]
     pub factor: Option<u32>,
     /// The longest delay.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<i64>, minimum = 0, maximum = 315_360_000_000_i64))]
     pub max_delay_ms: Option<u64>,
 }
 

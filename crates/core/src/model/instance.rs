@@ -135,8 +135,9 @@ impl Instance {
     }
 }
 
-/// The kind of an instance's wait.
+/// The kind of an instance's wait; `signal` also for signals and events together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 #[repr(u8)]
 pub enum WaitKind {
@@ -191,8 +192,10 @@ impl WaitKind {
 
 /// The source that ended a wait, kept until the outcome of the step that it woke is committed (rule 13.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ResumeSource {
-    /// The command; the first one if several arrived. `None` for a deadline and for the end of children.
+    /// The command; the first one if several arrived. Null for a deadline and for the end of children.
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<i64>))]
     pub command_id: Option<CommandId>,
     /// Its kind.
     pub kind: ResumeKind,
@@ -224,6 +227,7 @@ impl ResumeSource {
 
 /// The kind of the source that ended a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 #[repr(u8)]
 pub enum ResumeKind {

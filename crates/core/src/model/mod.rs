@@ -21,6 +21,8 @@ mod outcome;
 mod refusal;
 mod request;
 mod row;
+#[cfg(feature = "openapi")]
+mod schema;
 mod start;
 mod status;
 mod time;

@@ -48,8 +48,9 @@ pub struct Waiting {
     pub deadline: Option<Timestamp>,
 }
 
-/// The state of an instance, in one word.
+/// The health of an instance, in one word (rule 13.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Liveness {
     /// It has ended.
@@ -118,8 +119,10 @@ pub struct Reason {
     pub command_id: Option<CommandId>,
 }
 
-/// The codes of the reasons why an instance may not be healthy.
+/// The reason why an instance is not healthy (rule 13.1), as a code. Later releases may add reasons.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "openapi", schema(as = LivenessCode))]
 #[serde(rename_all = "snake_case")]
 pub enum Code {
     /// `repair_needed`: it has no due time.

@@ -8,7 +8,6 @@ use super::failure::{Exit, Result};
 use super::paging::{Paging, remark};
 use super::table::{Table, fixed, shrinking};
 use super::times::relative;
-use crate::http::events::EventView;
 
 /// List the stored events, newest first
 #[derive(Debug, clap::Args)]
@@ -40,7 +39,7 @@ impl Args {
             .await?;
         let out = context.out;
         if out.json {
-            out.document(&listed.map(EventView::from))?;
+            out.document(&listed)?;
             return Ok(Exit::Done);
         }
         if !listed.items.is_empty() {

@@ -6,6 +6,7 @@ mod commands;
 mod completions;
 mod config;
 mod context;
+#[cfg(feature = "demo")]
 mod demo;
 mod doctor;
 mod events;
@@ -61,13 +62,14 @@ pub struct Cli {
 impl Cli {
     /// The arguments of the process.
     fn called() -> Self {
-        match demo::Worker::called() {
-            Some(worker) => Self {
+        #[cfg(feature = "demo")]
+        if let Some(worker) = demo::Worker::called() {
+            return Self {
                 global: Global::default(),
                 command: Command::DemoWorker(worker),
-            },
-            None => Self::parse(),
+            };
         }
+        Self::parse()
     }
 }
 
@@ -127,8 +129,10 @@ impl Global {
 #[derive(Debug, Subcommand)]
 enum Command {
     Serve(serve::Args),
+    #[cfg(feature = "demo")]
     Demo(demo::Args),
     /// An internal command: neither in the help nor completed.
+    #[cfg(feature = "demo")]
     #[command(skip)]
     DemoWorker(demo::Worker),
     #[command(flatten)]
@@ -155,7 +159,9 @@ pub fn main() -> ExitCode {
     let ended = runtime.block_on(async {
         match command {
             Command::Serve(args) => serve::run(args, &global).await,
+            #[cfg(feature = "demo")]
             Command::Demo(args) => demo::run(args, &global).await,
+            #[cfg(feature = "demo")]
             Command::DemoWorker(worker) => worker.run().await,
             Command::Config(args) => config::run(args, &global),
             Command::Token(args) => token::run(args, &global.context()?).await,

@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use abide::time::Timestamp;
+use jiff::SpanRelativeTo;
+use jiff::fmt::friendly::SpanParser;
 use jiff::tz::{Offset, TimeZone};
 
 /// Formats a duration in its two largest units at most: `2 h`, `1 d 4 h`, `58 min`, `3 s`, `40 ms`.
@@ -57,38 +59,14 @@ pub fn exact(moment: Timestamp, utc: bool) -> String {
 /// Parses a duration: `500ms`, `90s`, `1h30m`, `7d`, `2w`.
 pub fn parse_length(text: &str) -> Result<Duration, String> {
     let wrong = || format!("{text:?} is not a duration: write 500ms, 90s, 15m, 1h30m, 7d or 2w");
-    let mut rest = text.trim();
-    if rest == "0" {
+    if text.trim() == "0" {
         return Ok(Duration::ZERO);
     }
-    let mut total = Duration::ZERO;
-    while !rest.is_empty() {
-        let digits = rest.find(|c: char| !c.is_ascii_digit()).ok_or_else(wrong)?;
-        let (number, after) = rest.split_at(digits);
-        let number: u64 = number.parse().map_err(|_| wrong())?;
-        let end = after
-            .find(|c: char| c.is_ascii_digit())
-            .unwrap_or(after.len());
-        let (unit, after) = after.split_at(end);
-        let unit_ms: u64 = match unit.trim() {
-            "ms" => 1,
-            "s" | "sec" => 1_000,
-            "m" | "min" => 60_000,
-            "h" => 3_600_000,
-            "d" => 86_400_000,
-            "w" => 604_800_000,
-            _ => return Err(wrong()),
-        };
-        let part = number.checked_mul(unit_ms).ok_or_else(wrong)?;
-        total = total
-            .checked_add(Duration::from_millis(part))
-            .ok_or_else(wrong)?;
-        rest = after.trim_start();
-    }
-    match text.trim().is_empty() {
-        true => Err(wrong()),
-        false => Ok(total),
-    }
+    let span = SpanParser::new().parse_span(text.trim()).ok();
+    let signed = span.and_then(|span| span.to_duration(SpanRelativeTo::days_are_24_hours()).ok());
+    signed
+        .and_then(|signed| Duration::try_from(signed).ok())
+        .ok_or_else(wrong)
 }
 
 /// Parses a time in RFC 3339.
@@ -144,7 +122,21 @@ mod tests {
         assert_eq!(parse_length("1h30m"), Ok(Duration::from_secs(5_400)));
         assert_eq!(parse_length("500ms"), Ok(Duration::from_millis(500)));
         assert_eq!(parse_length("0"), Ok(Duration::ZERO));
-        for wrong in ["", "1", "h", "1x", "-1s", "1h-", "99999999999999999999s"] {
+        assert_eq!(parse_length("7d"), Ok(Duration::from_secs(604_800)));
+        assert_eq!(parse_length(" 2 w "), Ok(Duration::from_secs(1_209_600)));
+        let wrongs = [
+            "",
+            "1",
+            "h",
+            "1x",
+            "-1s",
+            "1h-",
+            "1h ago",
+            "1mo",
+            "1y",
+            "99999999999999999999s",
+        ];
+        for wrong in wrongs {
             assert!(
                 parse_length(wrong).is_err_and(|error| error.contains("90s")),
                 "{wrong}"

@@ -57,6 +57,12 @@ impl Kind {
     }
 }
 
+/// Takes a slot among those of a role.
+fn slot(budgets: Option<&ByRole>, role: Role, token: Option<&Name>) -> Result<Permit, Full> {
+    let budget = budgets.and_then(|budgets| budgets.get(of_role(role)));
+    budget.ok_or(Full::NOTHING)?.take(1, token)
+}
+
 const fn of_role(role: Role) -> usize {
     match role {
         Role::Read => 0,
@@ -234,22 +240,14 @@ impl Budgets {
             Kind::Hook => format!("{} at once", kind.words()),
             _ => format!("{} of the role {} at once", kind.words(), role.name()),
         };
-        let budgets = self.kinds.get(kind as usize);
-        let budget = budgets.and_then(|budgets| budgets.get(of_role(role)));
-        budget
-            .ok_or(Full::NOTHING)
-            .and_then(|budget| budget.take(1, token))
+        slot(self.kinds.get(kind as usize), role, token)
             .map_err(|full| full.problem(&things, "in_flight"))
     }
 
     /// Takes a slot for a request that waits.
     pub fn wait(&self, wait: Wait, role: Role, token: Option<&Name>) -> Result<Permit, Problem> {
         let things = format!("requests of the role {} that wait", role.name());
-        let budgets = self.waits.get(wait as usize);
-        let budget = budgets.and_then(|budgets| budgets.get(of_role(role)));
-        budget
-            .ok_or(Full::NOTHING)
-            .and_then(|budget| budget.take(1, token))
+        slot(self.waits.get(wait as usize), role, token)
             .map_err(|full| full.problem(&things, "long_polls"))
     }
 

@@ -1,9 +1,8 @@
 //! Publishing events, and listing those that are kept.
 
 use abide::client::event_of;
-use abide::model::{Event as StoredEvent, EventSequence, Json, Name, Published, Refusal};
+use abide::model::{Event, Json, Name, Published, Refusal};
 use abide::store::EventFilter;
-use abide::time::Timestamp;
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -11,8 +10,8 @@ use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::dto::{AnyJson, Listed, NameText, decode, encode, limited};
-use super::{App, OverLimit, Params, Problem, Refused, Write, unfit};
+use super::dto::{Listed, asked};
+use super::{App, Params, Problem, Refused, Write, unfit};
 
 /// Routes that read.
 pub fn read() -> OpenApiRouter<App> {
@@ -32,14 +31,11 @@ pub fn send() -> OpenApiRouter<App> {
 pub struct PublishRequest {
     /// Its type.
     #[serde(rename = "type")]
-    #[schema(value_type = NameText)]
     event_type: Name,
     /// Its payload: any JSON; default null.
     #[serde(default)]
-    #[schema(value_type = AnyJson)]
     payload: Json,
     /// The event id. An event of the same type with the same id is the same event.
-    #[schema(value_type = Option<NameText>)]
     event_id: Option<Name>,
 }
 
@@ -48,7 +44,6 @@ pub struct PublishRequest {
 #[schema(as = Published)]
 pub struct PublishedView {
     /// Its id.
-    #[schema(value_type = NameText)]
     event_id: Name,
     /// The number of waits that it matched; the event is in the inboxes of their instances.
     matched: u32,
@@ -107,7 +102,6 @@ pub struct PublishedBatch {
 pub struct PublishResult {
     /// Its id.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<NameText>)]
     event_id: Option<Name>,
     /// The number of waits that it matched; the event is in the inboxes of their instances.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -118,23 +112,14 @@ pub struct PublishResult {
     /// `true` if instances wait for events of its type, and it matched none of these waits.
     #[serde(skip_serializing_if = "Option::is_none")]
     unmatched: Option<bool>,
-    /// Why it was refused.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    error: Option<String>,
-    /// A stable code for the reason.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    reason: Option<String>,
-    /// The limit that was exceeded, when that is why.
     #[serde(flatten)]
-    over: OverLimit,
+    refused: Refused,
 }
 
 impl From<Refused> for PublishResult {
     fn from(refused: Refused) -> Self {
         Self {
-            error: Some(refused.error),
-            reason: Some(refused.reason),
-            over: refused.over,
+            refused,
             ..Self::default()
         }
     }
@@ -205,7 +190,6 @@ pub async fn publish_all(
 pub struct EventsQuery {
     /// Only events of this type.
     #[serde(rename = "type")]
-    #[param(value_type = Option<NameText>)]
     event_type: Option<Name>,
     /// The maximum number of entries.
     #[param(minimum = 1, maximum = 1000, default = 100)]
@@ -214,56 +198,18 @@ pub struct EventsQuery {
     cursor: Option<String>,
 }
 
-/// A stored event.
-#[derive(Serialize, ToSchema)]
-#[schema(as = Event)]
-pub struct EventView {
-    /// Its sequence number among all published events.
-    #[schema(value_type = i64)]
-    sequence: EventSequence,
-    /// Its type.
-    #[serde(rename = "type")]
-    #[schema(value_type = NameText)]
-    event_type: Name,
-    /// Its id.
-    #[schema(value_type = NameText)]
-    event_id: Name,
-    /// Its payload.
-    #[schema(value_type = AnyJson)]
-    payload: Json,
-    /// When it was published.
-    #[schema(value_type = String, format = DateTime)]
-    published_at: Timestamp,
-}
-
-impl From<StoredEvent> for EventView {
-    fn from(event: StoredEvent) -> Self {
-        Self {
-            sequence: event.sequence,
-            event_type: event.event_type,
-            event_id: event.event_id,
-            payload: event.payload,
-            published_at: event.published_at,
-        }
-    }
-}
-
 /// List the stored events, newest first.
 #[utoipa::path(get, path = "/v1/events", operation_id = "list_events", tag = "events", params(EventsQuery), responses(
-    (status = 200, description = "A page of events.", body = Listed<EventView>),
+    (status = 200, description = "A page of events.", body = Listed<Event>),
 ))]
 pub async fn list(
     State(app): State<App>,
     Params(query): Params<EventsQuery>,
-) -> Result<axum::Json<Listed<EventView>>, Problem> {
-    let limit = limited(query.limit)?;
-    let before = decode("events", query.cursor.as_deref())?;
+) -> Result<axum::Json<Listed<Event>>, Problem> {
+    let (limit, before) = asked("events", query.limit, query.cursor.as_deref())?;
     let filter = EventFilter {
         event_type: query.event_type,
     };
     let page = app.abide().events(&filter, before, limit).await?;
-    Ok(axum::Json(Listed {
-        items: page.items.into_iter().map(EventView::from).collect(),
-        next_cursor: page.next.and_then(|next| encode("events", &next)),
-    }))
+    Ok(Listed::page("events", page, |event| event))
 }

@@ -1,7 +1,7 @@
 //! Keeping graphs, so that they can be started by their names.
 
 use abide::Graph;
-use abide::graph::{GraphProblem, StepSpec};
+use abide::graph::{GraphProblem, RetrySpec, StepSpec};
 use abide::model::{Json, Name};
 use abide::time::Timestamp;
 use abide_kernel::model::{Document, DocumentKind};
@@ -14,7 +14,7 @@ use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::dto::{AnyJson, Listed, NameText, decode, encode, limited};
+use super::dto::{Listed, asked};
 use super::instances::PageQuery;
 use super::{App, Params, PathParams, Problem, Write};
 
@@ -58,7 +58,6 @@ pub struct StepRequest {
     #[schema(value_type = Option<Object>)]
     skip_if: Option<Json>,
     /// A task, by the name under which its code is registered.
-    #[schema(value_type = Option<NameText>)]
     task: Option<Name>,
     /// How long one attempt at the task may take, from its claim by a worker on.
     #[schema(value_type = Option<i64>, minimum = 1)]
@@ -68,10 +67,9 @@ pub struct StepRequest {
     #[schema(value_type = Option<i64>, minimum = 1)]
     schedule_timeout_ms: Option<u64>,
     /// When the task is tried again, as the same instance with `attempt` one higher: `{max_attempts, delay_ms, factor?, max_delay_ms?}`.
-    #[schema(value_type = Option<super::machines::RetryRequest>)]
+    #[schema(value_type = Option<RetrySpec>)]
     retry: Option<Json>,
     /// The queue in which the task waits.
-    #[schema(value_type = Option<NameText>)]
     queue: Option<Name>,
     /// An event to wait for: `{event, match: {left, op, right} or a list of them, timeout_ms, lookback_ms?}`.
     #[schema(value_type = Option<Object>)]
@@ -83,7 +81,7 @@ pub struct StepRequest {
     #[schema(value_type = Option<Object>)]
     sleep: Option<Json>,
     /// Another graph: the name of one that was put before, or the graph itself.
-    #[schema(value_type = AnyJson, required = false)]
+    #[schema(value_type = Json, required = false)]
     graph: Option<Json>,
 }
 
@@ -91,7 +89,6 @@ pub struct StepRequest {
 #[derive(Serialize, ToSchema)]
 pub struct GraphPut {
     /// Its name.
-    #[schema(value_type = NameText)]
     name: Name,
     /// A hash of its definition, including the graphs that are steps of it.
     hash: String,
@@ -101,7 +98,7 @@ pub struct GraphPut {
 ///
 /// The server advances it; its tasks are claimed by workers, as machines `task/<name>`.
 #[utoipa::path(put, path = "/v1/graphs/{name}", operation_id = "put_graph", tag = "graphs",
-    params(("name" = NameText, Path, description = "The graph.")), request_body = GraphRequest, responses(
+    params(("name" = Name, Path, description = "The graph.")), request_body = GraphRequest, responses(
     (status = 200, description = "The graph is stored.", body = GraphPut),
     (status = 422, description = "The graph is invalid: `problems: [{step?, message}]` lists all problems.", body = Problem, content_type = "application/problem+json"),
 ))]
@@ -200,7 +197,7 @@ impl From<&Graph> for GraphView {
 
 /// Get a graph.
 #[utoipa::path(get, path = "/v1/graphs/{name}", operation_id = "get_graph", tag = "graphs",
-    params(("name" = NameText, Path, description = "The graph.")), responses(
+    params(("name" = Name, Path, description = "The graph.")), responses(
     (status = 200, description = "The graph.", body = GraphView),
 ))]
 pub async fn get(
@@ -218,10 +215,8 @@ pub async fn get(
 #[derive(Serialize, ToSchema)]
 pub struct GraphLine {
     /// Its name.
-    #[schema(value_type = NameText)]
     name: Name,
     /// The time when it was last stored.
-    #[schema(value_type = String, format = DateTime)]
     updated_at: Timestamp,
 }
 
@@ -233,8 +228,7 @@ pub async fn list(
     State(app): State<App>,
     Params(query): Params<PageQuery>,
 ) -> Result<axum::Json<Listed<GraphLine>>, Problem> {
-    let limit = limited(query.limit)?;
-    let after = decode("graphs", query.cursor.as_deref())?;
+    let (limit, after) = asked("graphs", query.limit, query.cursor.as_deref())?;
     let page = app
         .store()
         .documents_page(DocumentKind::Graph, after, limit);
@@ -243,8 +237,5 @@ pub async fn list(
         name: document.name,
         updated_at: document.updated_at,
     };
-    Ok(axum::Json(Listed {
-        items: page.items.into_iter().map(line).collect(),
-        next_cursor: page.next.and_then(|next| encode("graphs", &next)),
-    }))
+    Ok(Listed::page("graphs", page, line))
 }

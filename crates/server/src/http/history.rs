@@ -1,7 +1,7 @@
 //! The history of an instance.
 
 use abide::history::{Entry, HistoryEvent};
-use abide::model::Json;
+use abide::model::{Json, Target};
 use abide::time::Timestamp;
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
@@ -9,7 +9,7 @@ use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::dto::{AnyJson, Listed, TargetText, decode, encode, limited};
+use super::dto::{Listed, asked};
 use super::instances::{PageQuery, found};
 use super::{App, Params, PathParams, Problem};
 
@@ -27,10 +27,8 @@ pub struct EntryView {
     /// The kind of event: `started`, `step_completed`, `wait_opened` …
     pub kind: &'static str,
     /// When it was committed.
-    #[schema(value_type = String, format = DateTime)]
     pub at: Timestamp,
     /// Its details; null if it has none.
-    #[schema(value_type = AnyJson)]
     pub data: Json,
 }
 
@@ -58,7 +56,7 @@ fn data(what: &HistoryEvent) -> Json {
 
 /// List the history events of an instance, oldest first. Empty if its machine keeps no history.
 #[utoipa::path(get, path = "/v1/instances/{target}/history", operation_id = "list_history", tag = "instances",
-    params(("target" = TargetText, Path, description = "An id or a key."), PageQuery), responses(
+    params(("target" = Target, Path, description = "An id or a key."), PageQuery), responses(
     (status = 200, description = "A page of events.", body = Listed<EntryView>),
 ))]
 pub async fn history(
@@ -66,16 +64,13 @@ pub async fn history(
     PathParams(text): PathParams<String>,
     Params(query): Params<PageQuery>,
 ) -> Result<axum::Json<Listed<EntryView>>, Problem> {
-    let limit = limited(query.limit)?;
-    let after = decode("history", query.cursor.as_deref())?;
+    let (limit, after) = asked("history", query.limit, query.cursor.as_deref())?;
     let id = found(&app, &text).await?.id;
     let page = app
         .abide()
         .history_page(id, after.unwrap_or(0), limit)
         .await?;
-    let next_cursor = page.next.and_then(|next| encode("history", &next));
-    Ok(axum::Json(Listed {
-        items: page.items.iter().map(EntryView::from).collect(),
-        next_cursor,
+    Ok(Listed::page("history", page, |entry| {
+        EntryView::from(&entry)
     }))
 }

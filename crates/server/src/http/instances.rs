@@ -1,7 +1,7 @@
 //! Reads instances: one, a list, its children, its runs, and its result.
 
 use abide::client::{Description, NotDone};
-use abide::model::{Instance, Json, Key, Name, WaitKind};
+use abide::model::{Instance, Json, Key, Liveness, Name, Target, WaitKind};
 use abide::store::Filter;
 use abide::{InstanceId, Status};
 use axum::extract::{FromRequestParts, State};
@@ -12,10 +12,7 @@ use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::dto::{
-    AnyJson, InstanceView, KeyText, LIMIT_MAX, Listed, LivenessWord, NameText, StatusWord,
-    TargetText, WaitKindWord, decode, encode, limited, views, waited,
-};
+use super::dto::{InstanceView, LIMIT_MAX, Listed, asked, encode, views, waited};
 use super::{App, LongPoll, Params, PathParams, Problem, target};
 
 /// Routes that read.
@@ -52,26 +49,21 @@ pub fn not_found(text: &str) -> Problem {
 #[into_params(parameter_in = Query)]
 pub struct InstancesQuery {
     /// Only entries with this status.
-    #[param(value_type = Option<StatusWord>)]
     status: Option<Status>,
     /// Only instances of this machine.
-    #[param(value_type = Option<NameText>)]
     machine: Option<Name>,
     /// Only instances in this queue.
-    #[param(value_type = Option<NameText>)]
     queue: Option<Name>,
     /// Only instances whose key begins with this text.
     key_prefix: Option<String>,
     /// Only instances with this kind of wait.
-    #[param(value_type = Option<WaitKindWord>)]
     wait_kind: Option<WaitKind>,
     /// Only instances that wait for the signal with this name, for an event of this type, or for the condition with this key.
-    #[param(value_type = Option<NameText>)]
     waiting_for: Option<Name>,
     /// Only instances with this liveness. It is computed for each instance, so a page may have few entries, or none, and a `next_cursor`.
-    liveness: Option<LivenessWord>,
+    liveness: Option<Liveness>,
     /// Only children of this instance: an id or a key.
-    #[param(value_type = Option<TargetText>)]
+    #[param(value_type = Option<Target>)]
     parent: Option<String>,
     /// The maximum number of entries.
     #[param(minimum = 1, maximum = 1000, default = 100)]
@@ -92,16 +84,13 @@ pub async fn list(
     State(app): State<App>,
     Params(query): Params<InstancesQuery>,
 ) -> Result<axum::Json<Listed<InstanceView>>, Problem> {
-    let limit = limited(query.limit)?;
-    let before = decode(INSTANCES, query.cursor.as_deref())?;
+    let (limit, before) = asked(INSTANCES, query.limit, query.cursor.as_deref())?;
     let parent = match &query.parent {
         None => None,
         Some(parent) => Some(found(&app, parent).await?.id),
     };
     let filter = Filter {
-        status: query
-            .status
-            .or(query.liveness.and_then(LivenessWord::status)),
+        status: query.status.or(query.liveness.and_then(status_of)),
         machine: query.machine,
         queue: query.queue,
         key_prefix: query.key_prefix,
@@ -113,6 +102,21 @@ pub async fn list(
     match query.liveness {
         None => page(&app, &filter, before, limit).await,
         Some(liveness) => judged(&app, &filter, before, limit, liveness).await,
+    }
+}
+
+/// The status that all instances of a liveness have, when it is one. One that is blocked may be runnable, after a worker
+/// that has gone let it go on.
+const fn status_of(liveness: Liveness) -> Option<Status> {
+    match liveness {
+        Liveness::Running => Some(Status::Executing),
+        Liveness::Ready | Liveness::WaitingForWorker => Some(Status::Runnable),
+        Liveness::WaitingForSignal | Liveness::WaitingForEvent | Liveness::WaitingForCondition => {
+            Some(Status::AwaitingSignal)
+        }
+        Liveness::WaitingForChildren => Some(Status::AwaitingChildren),
+        Liveness::ReplayBlocked => Some(Status::Scheduled),
+        Liveness::Closed | Liveness::Scheduled | Liveness::Blocked | Liveness::RepairNeeded => None,
     }
 }
 
@@ -144,7 +148,7 @@ async fn judged(
     filter: &Filter,
     mut before: Option<InstanceId>,
     limit: usize,
-    liveness: LivenessWord,
+    liveness: Liveness,
 ) -> Result<axum::Json<Listed<InstanceView>>, Problem> {
     let mut items = Vec::new();
     let mut judged = 0;
@@ -154,7 +158,7 @@ async fn judged(
         let next = page.next;
         for description in page.items {
             let id = description.instance.id;
-            if liveness.is(description.liveness) {
+            if liveness == description.liveness {
                 items.push(description);
             }
             if items.len() == limit {
@@ -170,7 +174,7 @@ async fn judged(
 
 /// Get an instance: its status, what it waits for, and its health.
 #[utoipa::path(get, path = "/v1/instances/{target}", operation_id = "get_instance", tag = "instances",
-    params(("target" = TargetText, Path, description = "An id or a key.")), responses(
+    params(("target" = Target, Path, description = "An id or a key.")), responses(
     (status = 200, description = "The instance.", body = InstanceView),
 ))]
 pub async fn get(
@@ -213,7 +217,7 @@ pub struct PageQuery {
 
 /// List the children of an instance, newest first.
 #[utoipa::path(get, path = "/v1/instances/{target}/children", operation_id = "list_children", tag = "instances",
-    params(("target" = TargetText, Path, description = "An id or a key."), PageQuery), responses(
+    params(("target" = Target, Path, description = "An id or a key."), PageQuery), responses(
     (status = 200, description = "A page of instances.", body = Listed<InstanceView>),
 ))]
 pub async fn children(
@@ -221,24 +225,17 @@ pub async fn children(
     PathParams(text): PathParams<String>,
     Params(query): Params<PageQuery>,
 ) -> Result<axum::Json<Listed<InstanceView>>, Problem> {
-    let limit = limited(query.limit)?;
-    let before = decode(INSTANCES, query.cursor.as_deref())?;
-    let parent = Some(found(&app, &text).await?.id);
-    page(
-        &app,
-        &Filter {
-            parent,
-            ..Filter::default()
-        },
-        before,
-        limit,
-    )
-    .await
+    let (limit, before) = asked(INSTANCES, query.limit, query.cursor.as_deref())?;
+    let filter = Filter {
+        parent: Some(found(&app, &text).await?.id),
+        ..Filter::default()
+    };
+    page(&app, &filter, before, limit).await
 }
 
 /// List the runs of an instance's chain, newest first.
 #[utoipa::path(get, path = "/v1/instances/{target}/runs", operation_id = "list_runs", tag = "instances",
-    params(("target" = TargetText, Path, description = "An id or a key."), PageQuery), responses(
+    params(("target" = Target, Path, description = "An id or a key."), PageQuery), responses(
     (status = 200, description = "A page of instances.", body = Listed<InstanceView>),
 ))]
 pub async fn runs(
@@ -246,19 +243,12 @@ pub async fn runs(
     PathParams(text): PathParams<String>,
     Params(query): Params<PageQuery>,
 ) -> Result<axum::Json<Listed<InstanceView>>, Problem> {
-    let limit = limited(query.limit)?;
-    let before = decode(INSTANCES, query.cursor.as_deref())?;
-    let chain = Some(found(&app, &text).await?.chain());
-    page(
-        &app,
-        &Filter {
-            chain,
-            ..Filter::default()
-        },
-        before,
-        limit,
-    )
-    .await
+    let (limit, before) = asked(INSTANCES, query.limit, query.cursor.as_deref())?;
+    let filter = Filter {
+        chain: Some(found(&app, &text).await?.chain()),
+        ..Filter::default()
+    };
+    page(&app, &filter, before, limit).await
 }
 
 /// How long to wait.
@@ -281,14 +271,12 @@ pub struct ResultView {
     /// The number of that run in its chain.
     run: u32,
     /// Its key.
-    #[schema(value_type = Option<KeyText>)]
     key: Option<Key>,
     /// Its status.
-    #[schema(value_type = StatusWord)]
     status: Status,
     /// The result, if it is done.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = AnyJson)]
+    #[schema(value_type = Json)]
     result: Option<Json>,
     /// The error, or the reason of the cancellation.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -297,7 +285,7 @@ pub struct ResultView {
 
 /// Get the result of an instance, and optionally wait for it. A run that continues as new is followed.
 #[utoipa::path(get, path = "/v1/instances/{target}/result", operation_id = "get_result", tag = "instances",
-    params(("target" = TargetText, Path, description = "An id or a key."), WaitQuery), responses(
+    params(("target" = Target, Path, description = "An id or a key."), WaitQuery), responses(
     (status = 200, description = "It has ended: `status`, and `result` or `last_error`.", body = ResultView),
     (status = 202, description = "It has not ended yet.", body = ResultView),
 ))]

@@ -1,17 +1,16 @@
 //! Declaring machines whose code runs elsewhere.
 
-use abide::contract::{Accepts, Contract, Parameter, TypeSpec};
+use abide::contract::{Accepts, Contract};
 use abide::graph::RetrySpec;
 use abide::model::{Declared, Kind, Name};
 use abide_kernel::rules::graph::graph_of;
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::dto::{AnyJson, Listed, Millis, NameText, decode, encode, limited};
+use super::dto::{Listed, Millis, asked};
 use super::instances::PageQuery;
 use super::{App, Params, PathParams, Problem, Write};
 
@@ -31,20 +30,15 @@ pub fn work() -> OpenApiRouter<App> {
 pub struct MachineRequest {
     /// The signals it accepts. If there are none, it accepts any.
     #[serde(default)]
-    #[schema(value_type = Vec<AcceptsRequest>)]
     signals: Vec<Accepts>,
     /// The updates it accepts. Others are refused.
     #[serde(default)]
-    #[schema(value_type = Vec<AcceptsRequest>)]
     updates: Vec<Accepts>,
     /// The first step of an instance; default `start`.
-    #[schema(value_type = Option<NameText>)]
     first_step: Option<Name>,
     /// The queue of its instances; default `default`.
-    #[schema(value_type = Option<NameText>)]
     queue: Option<Name>,
     /// The retry policy of a failed step; no retries if not given.
-    #[schema(value_type = Option<RetryRequest>)]
     retry: Option<RetrySpec>,
     /// How long a step may take.
     #[schema(value_type = Option<i64>, minimum = 1, maximum = 315_360_000_000_i64)]
@@ -56,74 +50,11 @@ pub struct MachineRequest {
     history: Option<bool>,
 }
 
-/// A signal or an update that a machine accepts.
-#[derive(ToSchema)]
-#[schema(as = Accepts)]
-#[expect(
-    dead_code,
-    reason = "this is the schema; `abide::contract::Accepts` is what is read"
-)]
-pub struct AcceptsRequest {
-    /// Its name.
-    #[schema(value_type = NameText)]
-    name: Name,
-    /// Its parameters, in order. If left out, any arguments are accepted.
-    #[schema(value_type = Option<Vec<ParameterRequest>>)]
-    parameters: Option<Vec<Parameter>>,
-}
-
-/// A parameter of a signal or an update.
-#[derive(ToSchema)]
-#[schema(as = Parameter)]
-#[expect(
-    dead_code,
-    reason = "this is the schema; `abide::contract::Parameter` is what is read"
-)]
-pub struct ParameterRequest {
-    /// Its name.
-    #[schema(min_length = 1, max_length = 255)]
-    name: String,
-    /// Its type: `string`, `int`, `float`, `bool`, `array`, `object`, `any`, a union of them like `int|string`, or a
-    /// fragment of JSON Schema; default `any`.
-    #[schema(value_type = AnyJson, required = false)]
-    r#type: Option<TypeSpec>,
-    /// `true` if it accepts null, and may be left out.
-    nullable: Option<bool>,
-    /// The default value.
-    #[schema(value_type = AnyJson, required = false)]
-    default: Option<Value>,
-    /// `true` if it takes all remaining arguments. Only the last parameter may be variadic.
-    variadic: Option<bool>,
-}
-
-/// The retry policy of a failed step.
-#[derive(ToSchema)]
-#[schema(as = Retry)]
-#[expect(
-    dead_code,
-    reason = "this is the schema; `abide::graph::RetrySpec` is what is read"
-)]
-pub struct RetryRequest {
-    /// The maximum number of attempts, including the first.
-    #[schema(value_type = i64, minimum = 1, maximum = 4_294_967_295_i64)]
-    max_attempts: u32,
-    /// How long to wait before the second attempt.
-    #[schema(value_type = i64, minimum = 0, maximum = 315_360_000_000_i64)]
-    delay_ms: u64,
-    /// The factor by which the delay grows each time; default 1.
-    #[schema(minimum = 1, maximum = 1000)]
-    factor: Option<f64>,
-    /// The maximum delay.
-    #[schema(value_type = Option<i64>, minimum = 0, maximum = 315_360_000_000_i64)]
-    max_delay_ms: Option<u64>,
-}
-
 /// A declared machine.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Machine)]
 pub struct MachineView {
     /// Its name.
-    #[schema(value_type = NameText)]
     name: Name,
     /// Its version.
     version: u32,
@@ -131,15 +62,12 @@ pub struct MachineView {
     #[schema(value_type = String)]
     kind: Kind,
     /// The first step of an instance.
-    #[schema(value_type = NameText)]
     first_step: Name,
     /// The queue of its instances.
-    #[schema(value_type = NameText)]
     queue: Name,
     /// `true` if its instances keep a history.
     history: bool,
     /// The retry policy of a failed step.
-    #[schema(value_type = Option<RetryRequest>)]
     retry: Option<RetrySpec>,
     /// How long a step may take.
     #[schema(value_type = Option<i64>)]
@@ -167,7 +95,7 @@ impl From<Declared> for MachineView {
 /// Declare a machine whose code runs in remote workers. It may be declared again; that applies to later starts.
 #[utoipa::path(put, path = "/v1/machines/{name}/{version}", operation_id = "declare_machine", tag = "machines",
     params(
-        ("name" = NameText, Path, description = "The machine."),
+        ("name" = Name, Path, description = "The machine."),
         ("version" = u32, Path, description = "Its version.", minimum = 1, maximum = 2_147_483_647),
     ),
     request_body = MachineRequest, responses(
@@ -218,11 +146,7 @@ pub async fn list(
     State(app): State<App>,
     Params(query): Params<PageQuery>,
 ) -> Result<axum::Json<Listed<MachineView>>, Problem> {
-    let limit = limited(query.limit)?;
-    let after = decode("machines", query.cursor.as_deref())?;
+    let (limit, after) = asked("machines", query.limit, query.cursor.as_deref())?;
     let page = app.store().machines_page(after, limit).await?;
-    Ok(axum::Json(Listed {
-        items: page.items.into_iter().map(MachineView::from).collect(),
-        next_cursor: page.next.and_then(|next| encode("machines", &next)),
-    }))
+    Ok(Listed::page("machines", page, MachineView::from))
 }

@@ -1,5 +1,6 @@
 //! The description of all this, `/openapi.json`: made of the types, and finished here with what all operations share.
 
+use abide::model::{CommandStatus, Key, Liveness, Name, Status, Target, WaitKind};
 use std::collections::BTreeSet;
 
 use axum::routing::get;
@@ -14,10 +15,7 @@ use utoipa::openapi::{
 use utoipa::{PartialSchema, ToSchema};
 
 use super::Problem;
-use super::dto::{
-    CommandStatusWord, IdempotencyKeyText, KeyText, LivenessWord, NameText, StatusWord, TargetText,
-    WaitKindWord,
-};
+use super::dto::IdempotencyKeyText;
 use super::waits::AwaitedKind;
 
 /// The name of the only security scheme.
@@ -118,14 +116,14 @@ pub fn finished(mut api: OpenApi) -> OpenApi {
         .schemas
         .insert(Problem::name().into_owned(), Problem::schema());
     // Schemas that only parameters refer to are not found automatically.
-    insert::<NameText>(components);
-    insert::<KeyText>(components);
+    insert::<Name>(components);
+    insert::<Key>(components);
     insert::<IdempotencyKeyText>(components);
-    insert::<TargetText>(components);
-    insert::<StatusWord>(components);
-    insert::<WaitKindWord>(components);
-    insert::<CommandStatusWord>(components);
-    insert::<LivenessWord>(components);
+    insert::<Target>(components);
+    insert::<Status>(components);
+    insert::<WaitKind>(components);
+    insert::<CommandStatus>(components);
+    insert::<Liveness>(components);
     insert::<AwaitedKind>(components);
     let bare = bare(components);
     for (path, item) in &mut api.paths.paths {

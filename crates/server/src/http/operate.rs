@@ -2,7 +2,8 @@
 
 use abide::InstanceId;
 use abide::client::OperateError;
-use abide::model::Name;
+use abide::model::{Name, Target};
+use abide_kernel::model::Children;
 use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -10,7 +11,6 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::caller::Caller;
-use super::dto::{NameText, TargetText};
 use super::instances::not_found;
 use super::starts::StartedView;
 use super::{App, PathParams, Problem, Write, target};
@@ -31,22 +31,10 @@ pub struct CancelRequest {
     reason: Option<String>,
     /// How its children are treated; default `cascade`.
     #[serde(default)]
-    children: ChildrenWord,
+    children: Children,
     /// End a workflow at once, without letting its code clean up.
     #[serde(default)]
     force: bool,
-}
-
-/// How the children of a cancelled instance are treated.
-#[derive(Clone, Copy, Default, PartialEq, Eq, Deserialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-#[schema(as = Children)]
-pub enum ChildrenWord {
-    /// They are cancelled too, and theirs.
-    #[default]
-    Cascade,
-    /// They go on.
-    Leave,
 }
 
 /// The result of an operation.
@@ -70,7 +58,7 @@ pub struct CancelAnswer {
 
 /// Cancel an instance. If a step is running, its outcome is discarded.
 #[utoipa::path(post, path = "/v1/instances/{target}/cancel", operation_id = "cancel", tag = "operate",
-    params(("target" = TargetText, Path, description = "An id or a key.")), request_body = CancelRequest, responses(
+    params(("target" = Target, Path, description = "An id or a key.")), request_body = CancelRequest, responses(
     (status = 200, description = "It was cancelled.", body = CancelAnswer),
     (status = 202, description = "The workflow's code was notified, and cleans up before it ends.", body = CancelAnswer),
 ))]
@@ -86,7 +74,7 @@ pub async fn cancel(
         .reason
         .unwrap_or_else(|| "no reason was given".to_owned());
     let mut cancelling = abide.cancel(target(&text)?, reason).source(caller.source());
-    if request.children == ChildrenWord::Leave {
+    if request.children == Children::Leave {
         cancelling = cancelling.leave_children();
     }
     if request.force {
@@ -112,13 +100,12 @@ pub async fn cancel(
 #[serde(deny_unknown_fields)]
 pub struct RestartRequest {
     /// The step to begin at; default: the step where it ended.
-    #[schema(value_type = Option<NameText>)]
     step: Option<Name>,
 }
 
 /// Open a new run of an instance that failed or was cancelled, with its last state.
 #[utoipa::path(post, path = "/v1/instances/{target}/restart", operation_id = "restart", tag = "operate",
-    params(("target" = TargetText, Path, description = "An id or a key.")), request_body = RestartRequest, responses(
+    params(("target" = Target, Path, description = "An id or a key.")), request_body = RestartRequest, responses(
     (status = 201, description = "The new run.", body = StartedView),
 ))]
 pub async fn restart(
@@ -151,7 +138,7 @@ pub struct RepairRequest {}
 
 /// Repair an instance.
 #[utoipa::path(post, path = "/v1/instances/{target}/repair", operation_id = "repair", tag = "operate",
-    params(("target" = TargetText, Path, description = "An id or a key.")),
+    params(("target" = Target, Path, description = "An id or a key.")),
     request_body = RepairRequest, responses(
     (status = 200, description = "`repair_not_needed`, or `repair_dispatched` if something was repaired.", body = Operated),
 ))]

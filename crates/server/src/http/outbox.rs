@@ -9,7 +9,7 @@ use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::dto::{Listed, decode, encode, limited};
+use super::dto::{Listed, asked};
 use super::instances::PageQuery;
 use super::{App, Params, PathParams, Problem, Write};
 
@@ -34,7 +34,6 @@ pub struct OutboxView {
     /// Requests that were committed and are not carried out yet.
     waiting: u64,
     /// When the first of them was inserted.
-    #[schema(value_type = Option<String>, format = DateTime)]
     oldest_at: Option<Timestamp>,
     /// Requests that were refused and are still recorded.
     refused: u64,
@@ -59,10 +58,8 @@ pub struct RefusedView {
     /// The reason, for people.
     pub problem: String,
     /// When it was inserted.
-    #[schema(value_type = String, format = DateTime)]
     pub created_at: Timestamp,
     /// When it was refused.
-    #[schema(value_type = String, format = DateTime)]
     pub refused_at: Timestamp,
 }
 
@@ -103,13 +100,9 @@ pub async fn refused(
     State(app): State<App>,
     Params(query): Params<PageQuery>,
 ) -> Result<axum::Json<Listed<RefusedView>>, Problem> {
-    let limit = limited(query.limit)?;
-    let before = decode(REFUSED, query.cursor.as_deref())?;
+    let (limit, before) = asked(REFUSED, query.limit, query.cursor.as_deref())?;
     let page = app.abide().refused_requests(before, limit).await?;
-    Ok(axum::Json(Listed {
-        items: page.items.into_iter().map(RefusedView::from).collect(),
-        next_cursor: page.next.and_then(|next| encode(REFUSED, &next)),
-    }))
+    Ok(Listed::page(REFUSED, page, RefusedView::from))
 }
 
 /// A request without fields.

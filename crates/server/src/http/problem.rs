@@ -134,22 +134,25 @@ impl From<&abide::model::Refusal> for OverLimit {
     }
 }
 
-/// A problem with one entry of a request, for the result of that entry.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// The part of an entry's result that says why the entry was refused; empty if it was not.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Refused {
-    /// The problem, and what to do.
-    pub error: String,
-    /// A stable word for it.
-    pub reason: String,
-    /// The limit that was exceeded, if that is the reason.
+    /// Why it was refused; nothing of it was carried out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// A stable code for the reason.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// The limit that was exceeded, when that is why.
+    #[serde(flatten)]
     pub over: OverLimit,
 }
 
 impl From<&abide::model::Refusal> for Refused {
     fn from(refusal: &abide::model::Refusal) -> Self {
         Self {
-            error: refusal.to_string(),
-            reason: refusal.reason().to_owned(),
+            error: Some(refusal.to_string()),
+            reason: Some(refusal.reason().to_owned()),
             over: refusal.into(),
         }
     }
@@ -159,8 +162,8 @@ impl From<Problem> for Refused {
     fn from(problem: Problem) -> Self {
         let reason = problem.more.get("reason").and_then(Value::as_str);
         Self {
-            reason: reason.unwrap_or("unprocessable").to_owned(),
-            error: problem.detail,
+            reason: Some(reason.unwrap_or("unprocessable").to_owned()),
+            error: Some(problem.detail),
             over: serde_json::from_value(Value::Object(problem.more)).unwrap_or_default(),
         }
     }

@@ -15,10 +15,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::caller::Caller;
-use super::dto::{
-    AnyJson, ArgumentsJson, CommandStatusWord, KeyText, Listed, Millis, NameText, SignalView,
-    StartRequest, TargetText, Wanted, decode, encode, given, limited,
-};
+use super::dto::{ArgumentsJson, Listed, Millis, SignalView, StartRequest, Wanted, asked, given};
 use super::instances::{PageQuery, not_found};
 use super::{App, Params, PathParams, Problem, Write, target, unfit};
 
@@ -45,13 +42,12 @@ pub fn operate() -> OpenApiRouter<App> {
 pub struct SignalRequest {
     /// One value. Where parameters are declared, an object counts as arguments by name. This or `arguments`.
     #[serde(default, deserialize_with = "given")]
-    #[schema(value_type = AnyJson)]
+    #[schema(value_type = Json)]
     payload: Option<Json>,
     /// Arguments: a list by position, or an object by name. This or `payload`.
     #[schema(value_type = Option<ArgumentsJson>)]
     arguments: Option<Json>,
     /// The dedup key. A signal that is sent again with the same key is the same signal.
-    #[schema(value_type = Option<NameText>)]
     dedup_key: Option<Name>,
     /// How long to hold the signal if no instance has the key.
     #[schema(value_type = Option<i64>, minimum = 0, maximum = 3_153_600_000_000_i64)]
@@ -78,13 +74,11 @@ pub struct SignalAnswer {
     #[schema(value_type = Option<i64>)]
     instance_id: Option<InstanceId>,
     /// The key that it was sent to, or that its instance has.
-    #[schema(value_type = Option<KeyText>)]
     key: Option<Key>,
     /// `true` if it was accepted before; then the other fields are those of the first record.
     duplicate: bool,
     /// The signal that the instance waits for, if this one has a similar name and so wakes nothing.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<NameText>)]
     similar: Option<Name>,
 }
 
@@ -107,7 +101,7 @@ pub fn arguments(payload: Option<Json>, arguments: Option<Json>) -> Result<Argum
 
 /// Send a signal. When this answers, the signal is durable.
 #[utoipa::path(post, path = "/v1/instances/{target}/signals/{name}", operation_id = "send_signal", tag = "signals",
-    params(("target" = TargetText, Path, description = "An id or a key."), ("name" = NameText, Path, description = "The signal.")),
+    params(("target" = Target, Path, description = "An id or a key."), ("name" = Name, Path, description = "The signal.")),
     request_body = SignalRequest, responses(
     (status = 200, description = "Accepted before: `duplicate` is true.", body = SignalAnswer),
     (status = 202, description = "The signal is in the inbox, or held.", body = SignalAnswer),
@@ -142,17 +136,15 @@ pub struct SignalWithStart {
     /// The instance to start if no live instance has its key. A key is required.
     start: StartRequest,
     /// The signal's name.
-    #[schema(value_type = NameText)]
     name: Name,
     /// One value. Where parameters are declared, an object counts as arguments by name. This or `arguments`.
     #[serde(default, deserialize_with = "given")]
-    #[schema(value_type = AnyJson)]
+    #[schema(value_type = Json)]
     payload: Option<Json>,
     /// Arguments: a list by position, or an object by name. This or `payload`.
     #[schema(value_type = Option<ArgumentsJson>)]
     arguments: Option<Json>,
     /// The dedup key. A signal that is sent again with the same key is the same signal.
-    #[schema(value_type = Option<NameText>)]
     dedup_key: Option<Name>,
 }
 
@@ -272,7 +264,7 @@ const SIGNALS: &str = "signals";
 
 /// List the signals that were sent to an instance or to an earlier run of it, including refused ones, newest first.
 #[utoipa::path(get, path = "/v1/instances/{target}/signals", operation_id = "list_instance_signals", tag = "signals",
-    params(("target" = TargetText, Path, description = "An id or a key. If no instance has the key, the signals that are held for it are listed."), PageQuery),
+    params(("target" = Target, Path, description = "An id or a key. If no instance has the key, the signals that are held for it are listed."), PageQuery),
     responses((status = 200, description = "A page of signals.", body = Listed<SignalView>)))]
 pub async fn of_instance(
     State(app): State<App>,
@@ -280,8 +272,7 @@ pub async fn of_instance(
     Params(query): Params<PageQuery>,
 ) -> Result<axum::Json<Listed<SignalView>>, Problem> {
     let filter = sent_to(&app, &text, CommandKind::Signal).await?;
-    let page = page(&app, &filter, &query, SIGNALS).await?;
-    Ok(axum::Json(page))
+    page(&app, &filter, &query, SIGNALS).await
 }
 
 /// Returns the filter for records of a kind that were sent to an instance, or to a key that no instance has.
@@ -322,14 +313,10 @@ pub async fn page<T: From<abide::model::Command> + ToSchema>(
     filter: &CommandFilter,
     query: &PageQuery,
     kind: &str,
-) -> Result<Listed<T>, Problem> {
-    let limit = limited(query.limit)?;
-    let before = decode(kind, query.cursor.as_deref())?;
+) -> Result<axum::Json<Listed<T>>, Problem> {
+    let (limit, before) = asked(kind, query.limit, query.cursor.as_deref())?;
     let page = app.abide().list_commands(filter, before, limit).await?;
-    Ok(Listed {
-        items: page.items.into_iter().map(T::from).collect(),
-        next_cursor: page.next.and_then(|next| encode(kind, &next)),
-    })
+    Ok(Listed::page(kind, page, T::from))
 }
 
 /// Which signals to list: all that meet every condition given.
@@ -338,13 +325,10 @@ pub async fn page<T: From<abide::model::Command> + ToSchema>(
 #[into_params(parameter_in = Query)]
 pub struct SignalsQuery {
     /// Only entries with this status.
-    #[param(value_type = Option<CommandStatusWord>)]
     status: Option<CommandStatus>,
     /// Only signals with this name.
-    #[param(value_type = Option<NameText>)]
     name: Option<Name>,
     /// Only signals that were sent to this key.
-    #[param(value_type = Option<KeyText>)]
     key: Option<Key>,
     /// The maximum number of entries.
     #[param(minimum = 1, maximum = 1000, default = 100)]
@@ -371,5 +355,5 @@ pub async fn list(
         limit: query.limit,
         cursor: query.cursor,
     };
-    Ok(axum::Json(page(&app, &filter, &query, SIGNALS).await?))
+    page(&app, &filter, &query, SIGNALS).await
 }

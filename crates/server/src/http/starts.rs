@@ -10,8 +10,8 @@ use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::dto::{KeyText, StartRequest, Wanted};
-use super::{App, OverLimit, Problem, Refused, Write, unfit};
+use super::dto::{StartRequest, Wanted};
+use super::{App, Problem, Refused, Write, unfit};
 
 /// Routes that start instances.
 pub fn operate() -> OpenApiRouter<App> {
@@ -28,7 +28,6 @@ pub struct StartedView {
     #[schema(value_type = i64)]
     pub id: abide::InstanceId,
     /// Its key.
-    #[schema(value_type = Option<KeyText>)]
     pub key: Option<Key>,
     /// The number of this run in its chain.
     pub run: u32,
@@ -98,23 +97,14 @@ pub struct BatchResult {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<i64>)]
     duplicate_of: Option<abide::InstanceId>,
-    /// Why it was refused; nothing was started.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    error: Option<String>,
-    /// A stable code for the reason.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    reason: Option<String>,
-    /// The limit that was exceeded, when that is why.
     #[serde(flatten)]
-    over: OverLimit,
+    refused: Refused,
 }
 
 impl From<Refused> for BatchResult {
     fn from(refused: Refused) -> Self {
         Self {
-            error: Some(refused.error),
-            reason: Some(refused.reason),
-            over: refused.over,
+            refused,
             ..Self::default()
         }
     }

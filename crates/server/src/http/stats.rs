@@ -12,7 +12,6 @@ use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::dto::NameText;
 use super::{App, Problem};
 
 /// Routes that read.
@@ -96,12 +95,10 @@ pub fn counts(depths: &[QueueDepth]) -> (Counts, Counts) {
 #[schema(as = Queue)]
 pub struct QueueView {
     /// The queue.
-    #[schema(value_type = NameText)]
     queue: Name,
     /// The number of its instances by status, without finished ones.
     statuses: BTreeMap<&'static str, u64>,
     /// The time since when its oldest claimable instance is ready.
-    #[schema(value_type = Option<String>, format = DateTime)]
     oldest_ready_at: Option<Timestamp>,
     /// The same, as a duration.
     oldest_ready_age_ms: Option<u64>,
@@ -158,18 +155,14 @@ pub struct WorkerView {
     #[schema(value_type = i64)]
     id: WorkerId,
     /// Its name.
-    #[schema(value_type = NameText)]
     name: Name,
     /// The queues it serves.
-    #[schema(value_type = Vec<NameText>)]
     queues: Vec<Name>,
     /// The machines it has code for.
     machines: Vec<LaneView>,
     /// The end of its lease.
-    #[schema(value_type = String, format = DateTime)]
     lease_until: Timestamp,
     /// The time when it registered.
-    #[schema(value_type = String, format = DateTime)]
     started_at: Timestamp,
 }
 
@@ -197,7 +190,6 @@ impl From<Worker> for WorkerView {
 #[schema(as = Lane)]
 pub struct LaneView {
     /// The machine.
-    #[schema(value_type = NameText)]
     name: Name,
     /// Its version.
     version: u32,

@@ -1,5 +1,6 @@
 //! Server-sent events: the history of one instance, or the changes on the whole server.
 
+use abide::model::Target;
 use std::collections::{BTreeSet, VecDeque};
 use std::convert::Infallible;
 use std::time::Duration;
@@ -19,7 +20,6 @@ use utoipa::IntoParams;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::dto::TargetText;
 use super::feed::{FeedItem, KINDS, Listening};
 use super::history::EntryView;
 use super::instances::found;
@@ -36,7 +36,7 @@ pub fn read() -> OpenApiRouter<App> {
 #[into_params(parameter_in = Query)]
 pub struct StreamQuery {
     /// The instance whose history to stream: an id or a key. Left out: what changes on the whole server.
-    #[param(value_type = Option<TargetText>)]
+    #[param(value_type = Option<Target>)]
     instance: Option<String>,
     /// The kinds of events to send, with commas between them; all unless given. One that does not exist is refused.
     #[param(pattern = r"^[a-z_]+(,[a-z_]+)*$")]

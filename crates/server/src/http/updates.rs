@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use abide::InstanceId;
 use abide::client::UpdateHandle;
-use abide::model::{Command, CommandId, CommandKind, CommandStatus, Json, Key, Name};
+use abide::model::{Command, CommandId, CommandKind, CommandStatus, Json, Key, Name, Target};
 use axum::extract::{FromRequestParts, State};
 use axum::http::StatusCode;
 use axum::http::request::Parts;
@@ -14,10 +14,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::caller::Caller;
-use super::dto::{
-    AnyJson, ArgumentsJson, CommandStatusWord, KeyText, Listed, NameText, TargetText, UpdateView,
-    waited,
-};
+use super::dto::{ArgumentsJson, Listed, UpdateView, waited};
 use super::instances::{PageQuery, WaitQuery};
 use super::signals::{arguments, page, refused, sent_to};
 use super::{App, LongPoll, Params, PathParams, Problem, Write, WriteByHeader, target};
@@ -45,7 +42,6 @@ pub struct UpdateRequest {
     #[schema(value_type = Option<ArgumentsJson>)]
     arguments: Option<Json>,
     /// The request id. An update that is sent again with the same id is the same update, and gets the same answer.
-    #[schema(value_type = Option<NameText>)]
     request_id: Option<Name>,
     /// What to wait for: `accepted` or `completed`; default `completed`.
     #[serde(default)]
@@ -73,11 +69,10 @@ pub struct UpdateAnswer {
     #[schema(value_type = i64)]
     update_id: CommandId,
     /// `completed`, or `accepted` when it is not answered yet.
-    #[schema(value_type = CommandStatusWord)]
     update_status: CommandStatus,
     /// The answer.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = AnyJson)]
+    #[schema(value_type = Json)]
     result: Option<Json>,
     /// `update_accepted`.
     outcome: &'static str,
@@ -91,7 +86,6 @@ pub struct UpdateAnswer {
     #[schema(value_type = Option<i64>)]
     instance_id: Option<InstanceId>,
     /// The key that it was sent to, or that its instance has.
-    #[schema(value_type = Option<KeyText>)]
     key: Option<Key>,
     /// `true` if it was accepted before.
     duplicate: bool,
@@ -101,7 +95,7 @@ pub struct UpdateAnswer {
 ///
 /// If the answer does not come in time, the update is still handled: get its answer later by its id.
 #[utoipa::path(post, path = "/v1/instances/{target}/updates/{name}", operation_id = "send_update", tag = "updates",
-    params(("target" = TargetText, Path, description = "An id or a key."), ("name" = NameText, Path, description = "The update.")),
+    params(("target" = Target, Path, description = "An id or a key."), ("name" = Name, Path, description = "The update.")),
     request_body = UpdateRequest, responses(
     (status = 200, description = "It was completed.", body = UpdateAnswer),
     (status = 202, description = "Accepted, and not answered yet.", body = UpdateAnswer),
@@ -238,7 +232,7 @@ pub async fn get(
 
 /// List the updates that were sent to an instance or to an earlier run of it, including refused ones, newest first.
 #[utoipa::path(get, path = "/v1/instances/{target}/updates", operation_id = "list_instance_updates", tag = "updates",
-    params(("target" = TargetText, Path, description = "An id or a key."), PageQuery),
+    params(("target" = Target, Path, description = "An id or a key."), PageQuery),
     responses((status = 200, description = "A page of updates.", body = Listed<UpdateView>)))]
 pub async fn of_instance(
     State(app): State<App>,
@@ -246,5 +240,5 @@ pub async fn of_instance(
     Params(query): Params<PageQuery>,
 ) -> Result<axum::Json<Listed<UpdateView>>, Problem> {
     let filter = sent_to(&app, &text, CommandKind::Update).await?;
-    Ok(axum::Json(page(&app, &filter, &query, "updates").await?))
+    page(&app, &filter, &query, "updates").await
 }

@@ -2,7 +2,7 @@
 
 use abide::InstanceId;
 use abide::client::{OpenWait, WaitsFilter};
-use abide::model::{Key, Name, WaitId, WaitKind};
+use abide::model::{Key, Name, Target, WaitId, WaitKind};
 use abide::time::Timestamp;
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
@@ -10,9 +10,7 @@ use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::dto::{
-    ConditionView, KeyText, Listed, NameText, TargetText, WaitKindWord, decode, encode, limited,
-};
+use super::dto::{ConditionView, Listed, asked};
 use super::instances::found;
 use super::{App, Params, Problem};
 
@@ -29,10 +27,9 @@ pub struct WaitsQuery {
     /// Only waits of this kind.
     kind: Option<AwaitedKind>,
     /// Only waits for this signal, for events of this type, or for the condition with this key.
-    #[param(value_type = Option<NameText>)]
     name: Option<Name>,
     /// Only waits of this instance: an id or a key.
-    #[param(value_type = Option<TargetText>)]
+    #[param(value_type = Option<Target>)]
     instance: Option<String>,
     /// Only waits of instances whose key begins with this text.
     key_prefix: Option<String>,
@@ -63,10 +60,8 @@ pub struct OpenWaitView {
     #[schema(value_type = i64)]
     instance_id: InstanceId,
     /// Its key.
-    #[schema(value_type = Option<KeyText>)]
     key: Option<Key>,
     /// The kind of the wait.
-    #[schema(value_type = WaitKindWord)]
     kind: WaitKind,
     /// The signal, the type of the event, or the key of the condition.
     name: String,
@@ -80,10 +75,8 @@ pub struct OpenWaitView {
     #[serde(skip_serializing_if = "Option::is_none")]
     operation: Option<u32>,
     /// The time since when it is open.
-    #[schema(value_type = Option<String>, format = DateTime)]
     since: Option<Timestamp>,
     /// Its deadline.
-    #[schema(value_type = Option<String>, format = DateTime)]
     deadline: Option<Timestamp>,
 }
 
@@ -116,8 +109,7 @@ pub async fn list(
     State(app): State<App>,
     Params(query): Params<WaitsQuery>,
 ) -> Result<axum::Json<Listed<OpenWaitView>>, Problem> {
-    let limit = limited(query.limit)?;
-    let before = decode("waits", query.cursor.as_deref())?;
+    let (limit, before) = asked("waits", query.limit, query.cursor.as_deref())?;
     let instance = match &query.instance {
         None => None,
         Some(text) => Some(found(&app, text).await?.id),
@@ -134,8 +126,5 @@ pub async fn list(
         instance,
     };
     let page = app.abide().waits(&filter, before, limit).await?;
-    Ok(axum::Json(Listed {
-        items: page.items.into_iter().map(OpenWaitView::from).collect(),
-        next_cursor: page.next.and_then(|next| encode("waits", &next)),
-    }))
+    Ok(Listed::page("waits", page, OpenWaitView::from))
 }

@@ -19,8 +19,8 @@ use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::dto::{ClaimView, Graphs, NameText, waited};
-use super::{App, Body, OverLimit, PathParams, Problem, Refused, Waiting};
+use super::dto::{ClaimView, Graphs, waited};
+use super::{App, Body, PathParams, Problem, Refused, Waiting};
 use crate::metrics;
 use crate::telemetry::Attempt;
 use crate::workers::outcome::{self, OutcomeRequest};
@@ -54,14 +54,11 @@ pub fn work() -> OpenApiRouter<App> {
 #[serde(deny_unknown_fields)]
 pub struct ClaimRequest {
     /// The worker's name: its own, and the same in every request of one process.
-    #[schema(value_type = NameText)]
     worker: Name,
     /// The build of the worker's code. An instance that a build cannot run (outcome `block`) is left to workers of other
     /// builds. Different builds need different names; default: the worker's name.
-    #[schema(value_type = Option<NameText>)]
     build: Option<Name>,
     /// The queue to look in.
-    #[schema(value_type = NameText)]
     queue: Name,
     /// The machines that the worker has code for.
     #[schema(min_items = 1, max_items = 1_000)]
@@ -82,7 +79,6 @@ pub struct ClaimRequest {
 #[serde(deny_unknown_fields)]
 pub struct MachineVersion {
     /// The machine; a graph's task is `task/<name>`.
-    #[schema(value_type = NameText)]
     name: Name,
     /// Its version; a graph's task has version 1.
     #[schema(minimum = 1, maximum = 2_147_483_647)]
@@ -229,7 +225,6 @@ async fn inbox(
 #[serde(deny_unknown_fields)]
 pub struct CommitRequest {
     /// The worker that the claims were given to.
-    #[schema(value_type = NameText)]
     worker: Name,
     /// The outcomes of its steps. Each entry has its own result.
     outcomes: Vec<OutcomeOfClaim>,
@@ -263,15 +258,8 @@ pub struct CommitResult {
     status: CommitStatus,
     /// `true` if an outcome was committed under this claim before; then this request changed nothing.
     duplicate: bool,
-    /// The problem, if it was refused.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    error: Option<String>,
-    /// A stable code for the reason.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    reason: Option<String>,
-    /// The limit that was exceeded, when that is why.
     #[serde(flatten)]
-    over: OverLimit,
+    refused: Refused,
 }
 
 /// The result of one outcome.
@@ -353,17 +341,11 @@ pub async fn commit(
             None => result,
             Some(ran) => settled(&app, committed.next(), ran),
         };
-        let (error, reason, over) = match refused {
-            Some(refused) => (Some(refused.error), Some(refused.reason), refused.over),
-            None => (None, None, OverLimit::default()),
-        };
         CommitResult {
             claim,
             status,
             duplicate,
-            error,
-            reason,
-            over,
+            refused,
         }
     });
     Ok(axum::Json(CommitResults {
@@ -396,13 +378,13 @@ fn refuse_beside_unreadable(entries: &mut [Entry]) {
 struct Settled {
     status: CommitStatus,
     duplicate: bool,
-    refused: Option<Refused>,
+    refused: Refused,
 }
 
 impl Settled {
     fn refused(why: impl Into<Refused>) -> Self {
         Self {
-            refused: Some(why.into()),
+            refused: why.into(),
             ..CommitStatus::Refused.into()
         }
     }
@@ -413,7 +395,7 @@ impl From<CommitStatus> for Settled {
         Self {
             status,
             duplicate: false,
-            refused: None,
+            refused: Refused::default(),
         }
     }
 }
@@ -481,7 +463,6 @@ fn settled(app: &App, committed: Option<Committed>, ran: Ran) -> Settled {
 #[serde(deny_unknown_fields)]
 pub struct HeartbeatRequest {
     /// The worker that they were given to.
-    #[schema(value_type = NameText)]
     worker: Name,
     /// All claims that it holds. The lease of a claim that is not listed expires.
     claims: Vec<String>,
@@ -537,7 +518,7 @@ pub struct SignedOff {
 
 /// Sign off a worker that stops: its claims are given back, and it is forgotten. No attempt and no death is counted.
 #[utoipa::path(delete, path = "/v1/workers/{worker}", operation_id = "sign_off", tag = "workers",
-    params(("worker" = NameText, Path, description = "The worker's name.")), responses(
+    params(("worker" = Name, Path, description = "The worker's name.")), responses(
     (status = 200, description = "The number of claims given back.", body = SignedOff),
 ))]
 pub async fn sign_off(
@@ -577,7 +558,7 @@ pub struct TakenBack {
 /// The earlier process is considered dead: its outcomes are stale, its claims run again with `attempt` and `deaths` one
 /// higher, and their histories say `reclaimed`. A worker that signed off holds nothing, so nothing happens.
 #[utoipa::path(post, path = "/v1/workers/{worker}/reclaim", operation_id = "reclaim_worker", tag = "workers",
-    params(("worker" = NameText, Path, description = "The worker's name.")), responses(
+    params(("worker" = Name, Path, description = "The worker's name.")), responses(
     (status = 200, description = "The number of claims taken back.", body = TakenBack),
 ))]
 pub async fn reclaim(

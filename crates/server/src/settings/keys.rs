@@ -1,6 +1,6 @@
 //! All settings by name: how each is parsed and shown.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use abide::engine::Retention;
@@ -29,287 +29,176 @@ impl Key {
     }
 }
 
-const fn key(
-    name: &'static str,
-    what: &'static str,
-    set: fn(&mut Settings, &Given) -> Result<(), String>,
-    show: fn(&Settings) -> String,
-) -> Key {
-    Key {
-        name,
-        what,
-        set,
-        show,
-    }
-}
-
-macro_rules! timeout {
-    ($name:ident, $key:literal, $what:literal) => {
-        key(
-            concat!("postgres.", $key),
-            $what,
-            |all, given| {
-                all.timeouts.$name = given.millis()?;
+/// A setting that is one field: its name, its description, the field, and how a value is parsed and shown.
+macro_rules! field {
+    ($name:expr, $what:literal, $($field:ident).+ = $parse:path, $show:path) => {
+        Key {
+            name: $name,
+            what: $what,
+            set: |all, given| {
+                all.$($field).+ = $parse(given)?.into();
                 Ok(())
             },
-            |all| millis(all.timeouts.$name),
-        )
+            show: |all| $show(&all.$($field).+),
+        }
     };
 }
 
 macro_rules! limit {
     ($name:ident, $what:literal) => {
-        key(
+        field!(
             concat!("limits.", stringify!($name)),
             $what,
-            |all, given| {
-                all.limits.$name = given.count(1)?;
-                Ok(())
-            },
-            |all| all.limits.$name.to_string(),
-        )
-    };
-}
-
-macro_rules! nats_file {
-    ($name:ident, $what:literal) => {
-        key(
-            concat!("nats.", stringify!($name)),
-            $what,
-            |all, given| {
-                all.nats.$name = Some(given.text()?.into());
-                Ok(())
-            },
-            |all| {
-                let path = all.nats.$name.as_ref();
-                path.map_or_else(|| "none".to_owned(), |path| path.display().to_string())
-            },
-        )
-    };
-}
-
-macro_rules! nats_secret {
-    ($name:ident, $what:literal) => {
-        key(
-            concat!("nats.", stringify!($name)),
-            $what,
-            |all, given| {
-                all.nats.$name = Some(given.text()?);
-                Ok(())
-            },
-            |all| all.nats.$name.as_ref().map_or("none", |_| "…").to_owned(),
+            limits.$name = Given::count::<1>,
+            usize::to_string
         )
     };
 }
 
 /// All settings, in the order in which they are shown.
 pub const KEYS: &[Key] = &[
-    key(
+    field!(
         "store",
         "connection string of the store",
-        |all, given| {
-            all.store = Some(given.text()?);
-            Ok(())
-        },
-        |all| {
-            all.store
-                .as_deref()
-                .map_or_else(|| "none".to_owned(), hidden)
-        },
+        store = Given::text,
+        url
     ),
-    key(
+    field!(
         "store_wait_ms",
         "how long a start waits for a store that cannot be reached yet",
-        |all, given| {
-            all.store_wait = given.millis_or_none()?;
-            Ok(())
-        },
-        |all| millis(all.store_wait),
+        store_wait = Given::millis_or_none,
+        millis
     ),
-    key(
+    field!(
         "listen",
         "address and port to listen on",
-        |all, given| {
-            all.listen = given.text()?;
-            Ok(())
-        },
-        |all| all.listen.clone(),
+        listen = Given::text,
+        String::clone
     ),
-    key(
+    field!(
         "tls.cert",
         "file with the certificate of this server and its chain, in PEM; turns TLS on",
-        |all, given| {
-            all.tls.cert = Some(given.path()?);
-            Ok(())
-        },
-        |all| path(all.tls.cert.as_deref()),
+        tls.cert = Given::path,
+        path
     ),
-    key(
+    field!(
         "tls.key",
         "file with the key of that certificate, in PEM",
-        |all, given| {
-            all.tls.key = Some(given.path()?);
-            Ok(())
-        },
-        |all| path(all.tls.key.as_deref()),
+        tls.key = Given::path,
+        path
     ),
-    key(
+    field!(
         "tls.ca",
         "file with certificates to trust when the store is a server; those of the system unless given",
-        |all, given| {
-            all.tls.ca = Some(given.path()?);
-            Ok(())
-        },
-        |all| path(all.tls.ca.as_deref()),
+        tls.ca = Given::path,
+        path
     ),
-    key(
+    field!(
         "name",
         "name of this server among the workers; started again under it, it takes back at once what it held",
-        |all, given| {
-            all.name = Some(given.name()?);
-            Ok(())
-        },
-        |all| match &all.name {
-            Some(name) => name.to_string(),
-            None => "host and address".to_owned(),
-        },
+        name = Given::name,
+        server_name
     ),
-    key(
+    field!(
         "body_bytes",
         "largest body of a request",
-        |all, given| {
-            all.body_bytes = given.count(1024)?;
-            Ok(())
-        },
-        |all| all.body_bytes.to_string(),
+        body_bytes = Given::count::<1024>,
+        usize::to_string
     ),
-    key(
+    field!(
         "request_timeout_ms",
         "how long a request, and its body, may take",
-        |all, given| {
-            all.request_timeout = given.millis()?;
-            Ok(())
-        },
-        |all| millis(all.request_timeout),
+        request_timeout = Given::millis,
+        millis
     ),
-    key(
+    field!(
         "header_timeout_ms",
         "how long a request's head, or a TLS handshake, may take to arrive",
-        |all, given| {
-            all.header_timeout = given.millis()?;
-            Ok(())
-        },
-        |all| millis(all.header_timeout),
+        header_timeout = Given::millis,
+        millis
     ),
-    key(
+    field!(
         "connections",
         "most connections at once",
-        |all, given| {
-            all.connections = given.count(1)?;
-            Ok(())
-        },
-        |all| all.connections.to_string(),
+        connections = Given::count::<1>,
+        usize::to_string
     ),
-    key(
+    field!(
         "idle_timeout_ms",
         "how long a connection may be idle",
-        |all, given| {
-            all.idle_timeout = given.millis()?;
-            Ok(())
-        },
-        |all| millis(all.idle_timeout),
+        idle_timeout = Given::millis,
+        millis
     ),
-    key(
+    field!(
         "write_timeout_ms",
         "how long a client may take nothing of an answer",
-        |all, given| {
-            all.write_timeout = given.millis()?;
-            Ok(())
-        },
-        |all| millis(all.write_timeout),
+        write_timeout = Given::millis,
+        millis
     ),
-    key(
+    field!(
         "in_flight",
         "most requests of one kind and role at once; more are answered 503",
-        |all, given| {
-            all.in_flight = given.count(1)?;
-            Ok(())
-        },
-        |all| all.in_flight.to_string(),
+        in_flight = Given::count::<1>,
+        usize::to_string
     ),
-    key(
+    field!(
         "long_polls",
         "most long polls, and most streams, of one role at once",
-        |all, given| {
-            all.long_polls = given.count(1)?;
-            Ok(())
-        },
-        |all| all.long_polls.to_string(),
+        long_polls = Given::count::<1>,
+        usize::to_string
     ),
-    key(
+    field!(
         "receiving_bytes",
         "most bytes of bodies taken in at once",
-        |all, given| {
-            all.receiving_bytes = given.count(1024)?;
-            Ok(())
-        },
-        |all| all.receiving_bytes.to_string(),
+        receiving_bytes = Given::count::<1024>,
+        usize::to_string
     ),
-    key(
+    field!(
         "drain_ms",
         "how long a server that is stopping still answers requests, while it reports not ready",
-        |all, given| {
-            all.drain = given.millis_or_none()?;
-            Ok(())
-        },
-        |all| millis(all.drain),
+        drain = Given::millis_or_none,
+        millis
     ),
-    key(
+    field!(
         "grace_ms",
         "how long a shutdown waits for running requests",
-        |all, given| {
-            all.grace = given.millis()?;
-            Ok(())
-        },
-        |all| millis(all.grace),
+        grace = Given::millis,
+        millis
     ),
-    key(
+    field!(
         "retention",
         "days that finished instances are kept, or `forever`",
-        |all, given| {
-            all.retention = given.retention()?;
-            Ok(())
-        },
-        |all| retention(all.retention),
+        retention = Given::retention,
+        retention
     ),
-    key(
+    field!(
         "lease_ms",
         "how long a remote worker's claim lasts without a heartbeat",
-        |all, given| {
-            all.lease = given.lease()?;
-            Ok(())
-        },
-        |all| millis(all.lease),
+        lease = Given::lease,
+        millis
     ),
-    timeout!(
-        lock,
-        "lock_timeout_ms",
-        "how long a transaction waits for one lock"
+    field!(
+        "postgres.lock_timeout_ms",
+        "how long a transaction waits for one lock",
+        timeouts.lock = Given::millis,
+        millis
     ),
-    timeout!(
-        idle,
-        "idle_timeout_ms",
-        "how long a paused process keeps its locks"
+    field!(
+        "postgres.idle_timeout_ms",
+        "how long a paused process keeps its locks",
+        timeouts.idle = Given::millis,
+        millis
     ),
-    timeout!(
-        transaction,
-        "transaction_timeout_ms",
-        "how long a transaction, or a read, may take"
+    field!(
+        "postgres.transaction_timeout_ms",
+        "how long a transaction, or a read, may take",
+        timeouts.transaction = Given::millis,
+        millis
     ),
-    key(
-        "bootstrap_token",
-        "token with the role operate that is known from the start",
-        |all, given| {
+    Key {
+        name: "bootstrap_token",
+        what: "token with the role operate that is known from the start",
+        set: |all, given| {
             let token = given.text()?;
             if token.len() < 32 || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
                 return Err(
@@ -320,58 +209,40 @@ pub const KEYS: &[Key] = &[
             all.bootstrap_token = Some(token);
             Ok(())
         },
-        |all| {
-            all.bootstrap_token
-                .as_ref()
-                .map_or("none", |_| "…")
-                .to_owned()
-        },
-    ),
-    key(
+        show: |all| secret(&all.bootstrap_token),
+    },
+    field!(
         "log_format",
         "`text` or `json`; text on a terminal, else json",
-        |all, given| {
-            all.log_format = Some(given.log_format()?);
-            Ok(())
-        },
-        |all| log_format(all.log_format),
+        log_format = Given::log_format,
+        log_format
     ),
-    key(
+    field!(
         "log_level",
         "`error`, `warn`, `info`, `debug`, `trace`, or directives",
-        |all, given| {
-            all.log_level = given.directives()?;
-            Ok(())
-        },
-        |all| all.log_level.clone(),
+        log_level = Given::directives,
+        String::clone
     ),
-    key(
+    field!(
         "otel_endpoint",
         "OTLP endpoint for traces; default: OTEL_EXPORTER_OTLP_ENDPOINT",
-        |all, given| {
-            all.otel_endpoint = Some(given.text()?);
-            Ok(())
-        },
-        |all| {
-            all.otel_endpoint
-                .as_deref()
-                .map_or_else(|| "none".to_owned(), hidden)
-        },
+        otel_endpoint = Given::text,
+        url
     ),
-    key(
-        "otel_protocol",
-        "`http/protobuf`, `http/json` or `grpc`; default: OTEL_EXPORTER_OTLP_PROTOCOL",
-        |all, given| {
+    Key {
+        name: "otel_protocol",
+        what: "`http/protobuf`, `http/json` or `grpc`; default: OTEL_EXPORTER_OTLP_PROTOCOL",
+        set: |all, given| {
             let found = Protocol::named(&given.text()?);
             let names = "write http/protobuf, http/json or grpc";
             all.otel_protocol = Some(found.ok_or_else(|| names.to_owned())?);
             Ok(())
         },
-        |all| {
+        show: |all| {
             let given = all.otel_protocol.map(Protocol::name);
             given.unwrap_or("http/protobuf").to_owned()
         },
-    ),
+    },
     limit!(state_bytes, "largest state"),
     limit!(result_bytes, "largest result"),
     limit!(error_bytes, "longest error text that is kept"),
@@ -403,31 +274,25 @@ pub const KEYS: &[Key] = &[
         history_events,
         "number of history events after which a workflow is advised to continue as new"
     ),
-    key(
-        "hooks",
-        "where webhooks come from; in the file only",
-        |all, given| {
+    Key {
+        name: "hooks",
+        what: "where webhooks come from; in the file only",
+        set: |all, given| {
             all.hooks = hooks::read(given.table()?)?;
             Ok(())
         },
-        |all| hooks::shown(&all.hooks),
-    ),
-    key(
+        show: |all| hooks::shown(&all.hooks),
+    },
+    field!(
         "nats.url",
         "NATS server whose messages become events; several of a cluster with commas between",
-        |all, given| {
-            all.nats.url = Some(given.text()?);
-            Ok(())
-        },
-        |all| {
-            let url = all.nats.url.as_deref();
-            url.map_or_else(|| "none".to_owned(), hidden)
-        },
+        nats.url = Given::text,
+        url
     ),
-    key(
-        "nats.subjects",
-        "subjects to read, with commas between",
-        |all, given| {
+    Key {
+        name: "nats.subjects",
+        what: "subjects to read, with commas between",
+        set: |all, given| {
             let subjects = given.text()?;
             let subjects = subjects.split(',').map(|one| one.trim().to_owned());
             all.nats.subjects = subjects.collect();
@@ -438,62 +303,84 @@ pub const KEYS: &[Key] = &[
                 false => Ok(()),
             }
         },
-        |all| all.nats.subjects.join(","),
-    ),
-    key(
+        show: |all| all.nats.subjects.join(","),
+    },
+    field!(
         "nats.stream",
         "stream to read; the one that has the subject unless given",
-        |all, given| {
-            all.nats.stream = Some(given.text()?);
-            Ok(())
-        },
-        |all| {
-            all.nats
-                .stream
-                .clone()
-                .unwrap_or_else(|| "by subject".to_owned())
-        },
+        nats.stream = Given::text,
+        stream
     ),
-    key(
+    field!(
         "nats.durable",
         "name of the durable consumers, before the subject",
-        |all, given| {
-            all.nats.durable = given.text()?;
-            Ok(())
-        },
-        |all| all.nats.durable.clone(),
+        nats.durable = Given::text,
+        String::clone
     ),
-    key(
-        "nats.prefix",
-        "prefix of subjects that is not part of the event's type",
-        |all, given| {
+    Key {
+        name: "nats.prefix",
+        what: "prefix of subjects that is not part of the event's type",
+        set: |all, given| {
             all.nats.prefix = given.plain();
             Ok(())
         },
-        |all| all.nats.prefix.clone(),
-    ),
-    key(
+        show: |all| all.nats.prefix.clone(),
+    },
+    field!(
         "nats.user",
         "user to log in as",
-        |all, given| {
-            all.nats.user = Some(given.text()?);
-            Ok(())
-        },
-        |all| all.nats.user.clone().unwrap_or_else(|| "none".to_owned()),
+        nats.user = Given::text,
+        text_or_none
     ),
-    nats_secret!(password, "password of that user"),
-    nats_secret!(token, "token to log in with"),
-    nats_file!(nkey, "file with the seed of an nkey to log in with"),
-    nats_file!(creds, "file of credentials to log in with"),
-    nats_file!(
-        ca,
-        "file with certificates to trust; with it, TLS is required"
+    field!(
+        "nats.password",
+        "password of that user",
+        nats.password = Given::text,
+        secret
     ),
-    nats_file!(cert, "file with a certificate to show"),
-    nats_file!(key, "file with the key of that certificate"),
+    field!(
+        "nats.token",
+        "token to log in with",
+        nats.token = Given::text,
+        secret
+    ),
+    field!(
+        "nats.nkey",
+        "file with the seed of an nkey to log in with",
+        nats.nkey = Given::file,
+        path
+    ),
+    field!(
+        "nats.creds",
+        "file of credentials to log in with",
+        nats.creds = Given::file,
+        path
+    ),
+    field!(
+        "nats.ca",
+        "file with certificates to trust; with it, TLS is required",
+        nats.ca = Given::file,
+        path
+    ),
+    field!(
+        "nats.cert",
+        "file with a certificate to show",
+        nats.cert = Given::file,
+        path
+    ),
+    field!(
+        "nats.key",
+        "file with the key of that certificate",
+        nats.key = Given::file,
+        path
+    ),
 ];
 
 impl Given {
+    fn file(&self) -> Result<PathBuf, String> {
+        self.text().map(PathBuf::from)
+    }
+
     fn path(&self) -> Result<PathBuf, String> {
         let text = self.text()?;
         match text.contains("-----BEGIN") {
@@ -559,22 +446,44 @@ impl Given {
     }
 }
 
-fn path(path: Option<&Path>) -> String {
-    path.map_or_else(|| "none".to_owned(), |path| path.display().to_string())
+fn text_or_none(text: &Option<String>) -> String {
+    text.clone().unwrap_or_else(|| "none".to_owned())
 }
 
-fn millis(time: Duration) -> String {
+fn url(url: &Option<String>) -> String {
+    text_or_none(&url.as_deref().map(hidden))
+}
+
+fn secret(secret: &Option<String>) -> String {
+    secret.as_ref().map_or("none", |_| "…").to_owned()
+}
+
+fn server_name(name: &Option<Name>) -> String {
+    let name = name.as_ref().map(Name::to_string);
+    name.unwrap_or_else(|| "host and address".to_owned())
+}
+
+fn stream(stream: &Option<String>) -> String {
+    let stream = stream.clone();
+    stream.unwrap_or_else(|| "by subject".to_owned())
+}
+
+fn path(path: &Option<PathBuf>) -> String {
+    text_or_none(&path.as_ref().map(|path| path.display().to_string()))
+}
+
+fn millis(time: &Duration) -> String {
     time.as_millis().to_string()
 }
 
-fn retention(retention: Retention) -> String {
+fn retention(retention: &Retention) -> String {
     match retention {
         Retention::Forever => "forever".to_owned(),
         Retention::For(time) => (time.as_secs_f64() / (24.0 * 3600.0)).to_string(),
     }
 }
 
-fn log_format(format: Option<LogFormat>) -> String {
+fn log_format(format: &Option<LogFormat>) -> String {
     let format = match format {
         Some(LogFormat::Text) => "text",
         Some(LogFormat::Json) => "json",

@@ -73,32 +73,33 @@ impl Given {
         Ok(text.to_owned())
     }
 
-    pub(super) fn count(&self, least: usize) -> Result<usize, String> {
+    /// Parses a whole number that is not below `LEAST`.
+    pub(super) fn count<const LEAST: usize>(&self) -> Result<usize, String> {
         let count = match self {
             Self::Text(text) => text.trim().replace('_', "").parse().ok(),
             Self::Toml(Value::Integer(number)) => usize::try_from(*number).ok(),
             Self::Toml(_) => None,
         };
         count
-            .filter(|count| *count >= least)
-            .ok_or_else(|| format!("write a whole number, {least} at least"))
+            .filter(|count| *count >= LEAST)
+            .ok_or_else(|| format!("write a whole number, {LEAST} at least"))
     }
 
     pub(super) fn millis(&self) -> Result<Duration, String> {
-        self.millis_from(1)
+        self.millis_from::<1>()
     }
 
     /// Parses milliseconds, where 0 means that the time is not used.
     pub(super) fn millis_or_none(&self) -> Result<Duration, String> {
-        self.millis_from(0)
+        self.millis_from::<0>()
     }
 
-    fn millis_from(&self, least: usize) -> Result<Duration, String> {
+    fn millis_from<const LEAST: usize>(&self) -> Result<Duration, String> {
         // One day is more than any of these times needs.
         const MOST: usize = 24 * 3600 * 1000;
-        match self.count(least) {
+        match self.count::<LEAST>() {
             Ok(count) if count <= MOST => Ok(Duration::from_millis(count as u64)),
-            _ => Err(format!("write milliseconds, from {least} to {MOST}")),
+            _ => Err(format!("write milliseconds, from {LEAST} to {MOST}")),
         }
     }
 

@@ -3,15 +3,13 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use abide::model::{CommandId, Condition as EventCondition, Json, Name, Start};
+use abide::model::{CommandId, Condition, Json, Name, Start};
 use abide_kernel::model::{Answered, EventWait, Join, Outcome, Wait};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use utoipa::ToSchema;
 
-use crate::http::dto::{
-    AnyJson, Graphs, Millis, NameText, OperatorWord, StartRequest, Wanted, given,
-};
+use crate::http::dto::{Graphs, Millis, StartRequest, Wanted, given};
 use crate::http::{App, Problem, unfit};
 
 /// The outcome of a step: an object with one field, which names the outcome.
@@ -22,10 +20,8 @@ pub enum OutcomeRequest {
     /// Go to another step, now or after a delay.
     Next {
         /// The step to run.
-        #[schema(value_type = NameText)]
         step: Name,
         /// The state to run it with.
-        #[schema(value_type = AnyJson)]
         state: Json,
         /// The delay.
         #[schema(value_type = Option<i64>, minimum = 0, maximum = 3_153_600_000_000_i64)]
@@ -34,7 +30,6 @@ pub enum OutcomeRequest {
     /// Run the same step again after a delay, as the next attempt.
     Retry {
         /// The state to run it with.
-        #[schema(value_type = AnyJson)]
         state: Json,
         /// The delay.
         #[schema(value_type = i64, minimum = 0, maximum = 3_153_600_000_000_i64)]
@@ -44,7 +39,6 @@ pub enum OutcomeRequest {
     Wait {
         /// The signals, any of which wakes it.
         #[serde(default)]
-        #[schema(value_type = Vec<NameText>)]
         signals: Vec<Name>,
         /// The events, any of which wakes it.
         #[serde(default)]
@@ -53,10 +47,8 @@ pub enum OutcomeRequest {
         #[schema(value_type = Option<i64>, minimum = 0, maximum = 3_153_600_000_000_i64)]
         timeout_ms: Option<Millis>,
         /// The step to run then.
-        #[schema(value_type = NameText)]
         next: Name,
         /// The state to run it with.
-        #[schema(value_type = AnyJson)]
         state: Json,
     },
     /// Start children and park until they have ended.
@@ -64,10 +56,8 @@ pub enum OutcomeRequest {
         /// The children.
         children: Vec<StartRequest>,
         /// The step to run when they have ended.
-        #[schema(value_type = NameText)]
         next: Name,
         /// The state to run it with.
-        #[schema(value_type = AnyJson)]
         state: Json,
         /// The number of children that must end; all of them if not given.
         join: Option<JoinRequest>,
@@ -78,7 +68,6 @@ pub enum OutcomeRequest {
     /// End as `done`.
     Done {
         /// The result.
-        #[schema(value_type = AnyJson)]
         result: Json,
     },
     /// End as `failed`.
@@ -101,10 +90,8 @@ pub enum OutcomeRequest {
     /// Close this run and open the next of its chain, with all messages that are pending.
     ContinueAsNew {
         /// The step to begin at.
-        #[schema(value_type = NameText)]
         step: Name,
         /// The state to begin with.
-        #[schema(value_type = AnyJson)]
         state: Json,
         /// The version of the next run; the same if not given.
         #[schema(minimum = 1, maximum = 2_147_483_647)]
@@ -116,7 +103,6 @@ pub enum OutcomeRequest {
         updates: Vec<AnswerRequest>,
         /// The new state; if not given, the state does not change.
         #[serde(default, deserialize_with = "given")]
-        #[schema(value_type = Option<AnyJson>)]
         state: Option<Json>,
         /// The outcome that follows; not another `answer`.
         #[schema(no_recursion)]
@@ -131,31 +117,13 @@ pub enum OutcomeRequest {
 pub struct EventRequest {
     /// Its type.
     #[serde(rename = "type")]
-    #[schema(value_type = NameText)]
     event_type: Name,
     /// The conditions that it must meet, all of them; the right side is a constant.
     #[serde(default)]
-    #[schema(value_type = Vec<ConditionRequest>)]
-    conditions: Vec<EventCondition>,
+    conditions: Vec<Condition>,
     /// How far back to look for one that was published already.
     #[schema(value_type = Option<i64>, minimum = 0, maximum = 3_153_600_000_000_i64)]
     lookback_ms: Option<Millis>,
-}
-
-/// A condition on an event.
-#[derive(ToSchema)]
-#[schema(as = ConstantCondition)]
-#[allow(dead_code, reason = "it is only a schema")]
-pub struct ConditionRequest {
-    /// The path in its payload: names of fields, separated by dots.
-    #[schema(min_length = 1, max_length = 255)]
-    left: String,
-    /// The comparison.
-    #[schema(value_type = OperatorWord)]
-    op: String,
-    /// The value to compare with: a constant.
-    #[schema(value_type = AnyJson)]
-    right: Json,
 }
 
 /// How many children must have ended.
@@ -177,7 +145,6 @@ pub struct AnswerRequest {
     update_id: CommandId,
     /// The answer; default null.
     #[serde(default, deserialize_with = "given")]
-    #[schema(value_type = Option<AnyJson>)]
     result: Option<Json>,
     /// The error; then the update changed nothing.
     error: Option<String>,

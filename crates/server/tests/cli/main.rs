@@ -12,6 +12,7 @@
 mod common;
 mod lab;
 
+#[cfg(feature = "demo")]
 mod demo;
 mod helping;
 mod listing;

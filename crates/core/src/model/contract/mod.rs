@@ -83,22 +83,27 @@ impl Contract {
 
 /// One signal or update that a machine accepts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Accepts {
     /// Its name.
     pub name: Name,
-    /// Its parameters, in order. `None`: any arguments.
+    /// Its parameters, in order. If omitted, any arguments are accepted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parameters: Option<Vec<Parameter>>,
 }
 
 /// One parameter of a signal or an update.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Parameter {
     /// Its name.
+    #[cfg_attr(feature = "openapi", schema(min_length = 1, max_length = 255))]
     pub name: String,
-    /// The type of its values; if omitted, any value.
+    /// Its type: `string`, `int`, `float`, `bool`, `array`, `object`, `any`, a union of them like `int|string`, or a
+    /// fragment of JSON Schema; `any` if omitted.
+    #[cfg_attr(feature = "openapi", schema(value_type = Json, required = false))]
     #[serde(rename = "type", default)]
     pub type_: TypeSpec,
     /// `true` if it also accepts `null`, and may then be omitted.
@@ -110,8 +115,9 @@ pub struct Parameter {
         deserialize_with = "given",
         skip_serializing_if = "Option::is_none"
     )]
+    #[cfg_attr(feature = "openapi", schema(value_type = Json, required = false))]
     pub default: Option<Json>,
-    /// `true` if it takes all remaining arguments, as a list.
+    /// `true` if it takes all remaining arguments, as a list. Only the last parameter may.
     #[serde(default, skip_serializing_if = "is_false")]
     pub variadic: bool,
 }

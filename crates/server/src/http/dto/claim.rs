@@ -9,7 +9,6 @@ use abide_kernel::model::{Cause, Child, Claimed, Command};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::{AnyJson, KeyText, NameText, StatusWord};
 use crate::workers::{About, Hold, Sealer};
 
 /// An instance that a worker has claimed, with the input of its step.
@@ -22,18 +21,14 @@ pub struct ClaimView {
     #[schema(value_type = i64)]
     instance_id: InstanceId,
     /// Its key.
-    #[schema(value_type = Option<KeyText>)]
     key: Option<Key>,
     /// The machine.
-    #[schema(value_type = NameText)]
     machine: Name,
     /// Its version.
     version: u32,
     /// The step to run.
-    #[schema(value_type = NameText)]
     step: Name,
     /// The state to run it with.
-    #[schema(value_type = AnyJson)]
     state: Json,
     /// The number of earlier attempts at this step.
     attempt: u32,
@@ -52,38 +47,10 @@ pub struct ClaimView {
     /// The updates to answer: when there are any, the outcome is an `answer`, and the step runs later.
     updates: Vec<UpdateToAnswer>,
     /// The cause of its wake-up.
-    #[schema(value_type = CauseWord)]
     cause: Cause,
     /// The number of this step in the run, the same when it is run again: with the instance's id it is a token for side
     /// effects that must not be done twice.
     step_sequence: u32,
-}
-
-/// The cause of a wake-up.
-#[derive(ToSchema)]
-#[schema(as = Cause, rename_all = "snake_case")]
-#[allow(dead_code, reason = "it is only a schema")]
-pub enum CauseWord {
-    /// It was started.
-    Start,
-    /// The step before it went on to this one.
-    Next,
-    /// The step asked to be run again, or failed and is tried again.
-    Retry,
-    /// A signal came.
-    Signal,
-    /// An event matched.
-    Event,
-    /// The time was up.
-    Timeout,
-    /// Its children have ended.
-    Children,
-    /// An update came.
-    Update,
-    /// The worker that held it died.
-    Reclaim,
-    /// Its code did not fit its history, and is tried again.
-    Replay,
 }
 
 /// A signal or an event in an inbox.
@@ -95,13 +62,10 @@ pub struct Message {
     /// `signal` or `event`.
     kind: &'static str,
     /// Its name; of an event its type.
-    #[schema(value_type = NameText)]
     name: Name,
     /// Its value: `true` without arguments, the value of a single argument, or the list of several.
-    #[schema(value_type = AnyJson)]
     payload: Json,
     /// Its arguments: an object by parameter under a contract, else a list.
-    #[schema(value_type = AnyJson)]
     arguments: Json,
     /// Its message sequence in the chain.
     #[schema(value_type = Option<i64>)]
@@ -110,7 +74,6 @@ pub struct Message {
     #[schema(value_type = Option<i64>)]
     command_sequence: Option<Sequence>,
     /// The time when it arrived.
-    #[schema(value_type = String, format = DateTime)]
     received_at: Timestamp,
 }
 
@@ -121,10 +84,8 @@ pub struct UpdateToAnswer {
     #[schema(value_type = i64)]
     update_id: CommandId,
     /// Its name.
-    #[schema(value_type = NameText)]
     name: Name,
     /// Its arguments: an object by parameter.
-    #[schema(value_type = AnyJson)]
     arguments: Json,
 }
 
@@ -136,19 +97,15 @@ pub struct ChildView {
     #[schema(value_type = i64)]
     id: InstanceId,
     /// Its key.
-    #[schema(value_type = Option<KeyText>)]
     key: Option<Key>,
     /// Its machine.
-    #[schema(value_type = NameText)]
     machine: Name,
     /// Its status.
-    #[schema(value_type = StatusWord)]
     status: Status,
     /// Its state.
-    #[schema(value_type = AnyJson)]
     state: Json,
     /// The result.
-    #[schema(value_type = AnyJson)]
+    #[schema(value_type = Json)]
     result: Option<Json>,
     /// The error.
     last_error: Option<String>,

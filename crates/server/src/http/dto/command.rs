@@ -6,7 +6,7 @@ use abide::time::Timestamp;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::{AnyJson, CommandStatusWord, KeyText, NameText, Problems};
+use super::Problems;
 
 /// The record of a signal, or of an event that was matched.
 #[derive(Serialize, ToSchema)]
@@ -18,10 +18,8 @@ pub struct SignalView {
     /// `signal`, or `event` when it is an event that was matched.
     pub kind: &'static str,
     /// Its name; of an event its type.
-    #[schema(value_type = NameText)]
     pub name: Name,
     /// Its status.
-    #[schema(value_type = CommandStatusWord)]
     pub status: CommandStatus,
     /// The outcome that its sender got.
     pub outcome: &'static str,
@@ -32,7 +30,6 @@ pub struct SignalView {
     #[schema(value_type = Option<i64>)]
     pub instance_id: Option<InstanceId>,
     /// The key that it was sent to, or that its instance has.
-    #[schema(value_type = Option<KeyText>)]
     pub key: Option<Key>,
     /// Its message sequence in the chain; null if it was refused.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -50,7 +47,6 @@ pub struct SignalView {
     pub operation: Option<u32>,
     /// The graph step that the operation belongs to.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<NameText>)]
     pub graph_step: Option<Name>,
     /// The wait that takes or took it.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -58,35 +54,29 @@ pub struct SignalView {
     pub wait_id: Option<WaitId>,
     /// The arguments: an object by parameter under a contract, else a list. Those of a refused one are as they were given:
     /// an object when that was by name, else a list; null when they were too large to keep.
-    #[schema(value_type = AnyJson)]
     pub arguments: Json,
     /// The problems of the arguments.
     #[schema(value_type = Problems)]
     pub validation_errors: Json,
     /// Its dedup key.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<NameText>)]
     pub dedup_key: Option<Name>,
     /// The sender. Over HTTP, as the server knows it: `http`, `http:<token>` or `hook:<webhook>`; for an event, its id.
     pub source: Option<String>,
     /// The sender, as the client named it; the server has not checked it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<NameText>)]
+    #[schema(value_type = Option<Name>)]
     pub claimed_source: Option<String>,
     /// The time when it arrived.
-    #[schema(value_type = String, format = DateTime)]
     pub received_at: Timestamp,
     /// The time until which it is held, if it is.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, format = DateTime)]
     pub held_until: Option<Timestamp>,
     /// When it was consumed.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, format = DateTime)]
     pub applied_at: Option<Timestamp>,
     /// The time when it was closed, for whatever reason.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, format = DateTime)]
     pub closed_at: Option<Timestamp>,
 }
 
@@ -132,10 +122,8 @@ pub struct UpdateView {
     #[schema(value_type = i64)]
     pub update_id: CommandId,
     /// Its name.
-    #[schema(value_type = NameText)]
     pub name: Name,
     /// Its status: `accepted`, `completed`, `failed` or `rejected`.
-    #[schema(value_type = CommandStatusWord)]
     pub update_status: CommandStatus,
     /// The outcome that its sender got.
     pub outcome: &'static str,
@@ -144,7 +132,7 @@ pub struct UpdateView {
     pub reason: Option<&'static str>,
     /// The answer.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = AnyJson)]
+    #[schema(value_type = Json)]
     pub result: Option<Json>,
     /// The error.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -153,7 +141,6 @@ pub struct UpdateView {
     #[schema(value_type = Option<i64>)]
     pub instance_id: Option<InstanceId>,
     /// The key that it was sent to, or that its instance has.
-    #[schema(value_type = Option<KeyText>)]
     pub key: Option<Key>,
     /// Its message sequence in the chain; null if it was refused.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -165,27 +152,23 @@ pub struct UpdateView {
     pub command_sequence: Option<Sequence>,
     /// The arguments: an object by parameter under a contract, else a list. Those of a refused one are as they were given:
     /// an object when that was by name, else a list; null when they were too large to keep.
-    #[schema(value_type = AnyJson)]
     pub arguments: Json,
     /// The problems of the arguments.
     #[schema(value_type = Problems)]
     pub validation_errors: Json,
     /// Its dedup key.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<NameText>)]
     pub request_id: Option<Name>,
     /// The sender. Over HTTP, as the server knows it: `http` or `http:<token>`.
     pub source: Option<String>,
     /// The sender, as the client named it; the server has not checked it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<NameText>)]
+    #[schema(value_type = Option<Name>)]
     pub claimed_source: Option<String>,
     /// The time when it arrived.
-    #[schema(value_type = String, format = DateTime)]
     pub received_at: Timestamp,
     /// When it was answered.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, format = DateTime)]
     pub closed_at: Option<Timestamp>,
 }
 

@@ -10,10 +10,7 @@ mod start;
 pub use abide::outbox::Wanted;
 pub use claim::ClaimView;
 pub use command::{SignalView, UpdateView};
-pub use instance::{ConditionView, InstanceView, LivenessWord, views};
-pub use paging::{LIMIT_MAX, Listed, decode, encode, limited};
-pub use scalars::{
-    AnyJson, ArgumentsJson, CommandStatusWord, IdempotencyKeyText, KeyText, Millis, NameText,
-    OperatorWord, Problems, StatusWord, TargetText, WaitKindWord, given, waited,
-};
+pub use instance::{ConditionView, InstanceView, views};
+pub use paging::{LIMIT_MAX, Listed, asked, decode, encode};
+pub use scalars::{ArgumentsJson, IdempotencyKeyText, Millis, Problems, given, waited};
 pub use start::{Graphs, PolicyRequest, StartRequest};

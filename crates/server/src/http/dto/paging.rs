@@ -1,5 +1,6 @@
 //! Pages of lists: how many, from where, and where the next one begins.
 
+use abide::store::Page;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::Serialize;
@@ -21,8 +22,31 @@ pub struct Listed<T: ToSchema> {
     pub next_cursor: Option<String>,
 }
 
+impl<T: ToSchema> Listed<T> {
+    /// Makes the response for a page of a list of this kind.
+    pub fn page<U, C: Serialize>(
+        kind: &str,
+        page: Page<U, C>,
+        each: impl FnMut(U) -> T,
+    ) -> axum::Json<Self> {
+        axum::Json(Self {
+            items: page.items.into_iter().map(each).collect(),
+            next_cursor: page.next.and_then(|next| encode(kind, &next)),
+        })
+    }
+}
+
+/// The number of entries, and the position, of the page of a list of this kind that a request asks for.
+pub fn asked<C: DeserializeOwned>(
+    kind: &str,
+    limit: Option<usize>,
+    cursor: Option<&str>,
+) -> Result<(usize, Option<C>), Problem> {
+    Ok((limited(limit)?, decode(kind, cursor)?))
+}
+
 /// The number of entries of a page. Returns a problem if it is out of range.
-pub fn limited(limit: Option<usize>) -> Result<usize, Problem> {
+fn limited(limit: Option<usize>) -> Result<usize, Problem> {
     match limit.unwrap_or(LIMIT) {
         0 => Err(Problem::bad_request("limit is 0: ask for 1 at least")),
         limit if limit > LIMIT_MAX => {

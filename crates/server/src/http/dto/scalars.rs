@@ -1,10 +1,9 @@
-//! Names, keys, words and times, as `/openapi.json` shows them.
+//! Times that a request gives, and schemas that no type of the model has.
 
 use std::borrow::Cow;
 use std::time::Duration;
 
-use abide::Status;
-use abide::model::{CommandStatus, Json, Operator, WaitKind};
+use abide::model::Json;
 use serde::{Deserialize, Deserializer};
 use utoipa::openapi::RefOr;
 use utoipa::openapi::schema::{
@@ -86,72 +85,17 @@ macro_rules! schema {
     };
 }
 
-/// A text without control characters, of so many characters; those that are not ASCII count more in the end.
-fn text(pattern: &str, description: &str) -> ObjectBuilder {
-    ObjectBuilder::new()
-        .schema_type(Type::String)
-        .min_length(Some(1))
-        .max_length(Some(255))
-        .pattern(Some(pattern))
-        .description(Some(description))
-}
-
-fn words<'w>(words: impl IntoIterator<Item = &'w str>, description: &str) -> ObjectBuilder {
-    ObjectBuilder::new()
-        .schema_type(Type::String)
-        .enum_values(Some(words))
-        .description(Some(description))
-}
-
-schema! {
-    /// The schema of a name.
-    NameText as "Name",
-    text(r"^[^\u0000-\u001f\u007f-\u009f]+$", "A name: 1 to 255 bytes without control characters.")
-}
 schema! {
     /// The schema of an idempotency key.
     IdempotencyKeyText as "IdempotencyKey",
-    text(
-        r#"^"?[!#-~]+"?[ \t]*$"#,
-        "A key of a request: 1 to 255 printable ASCII characters without spaces and quotes. It may be quoted.",
-    )
-    .max_length(Some(257))
-}
-schema! {
-    /// The schema of a key.
-    KeyText as "Key",
-    text(
-        r"^(?![0-9]+$)[^\u0000-\u001f\u007f-\u009f]+$",
-        "A key: 1 to 255 bytes without control characters, and not digits only, so that it is never taken for an id.",
-    )
-}
-schema! {
-    /// The schema of what a path names.
-    TargetText as "Target",
-    text(r"^[^\u0000-\u001f\u007f-\u009f]+$", "An instance: an id when it is digits only, else a key, percent-encoded.")
-}
-schema! {
-    /// The schema of a status.
-    StatusWord as "Status",
-    words(Status::ALL.map(Status::name), "The status of an instance.")
-}
-schema! {
-    /// The schema of what kind of thing is waited for.
-    WaitKindWord as "WaitKind",
-    words(
-        (1..=5).filter_map(WaitKind::from_code).map(WaitKind::name),
-        "The kind of an instance's wait; `signal` also for signals and events together.",
-    )
-}
-schema! {
-    /// The schema of the status of a record.
-    CommandStatusWord as "MessageStatus",
-    words(CommandStatus::ALL.map(CommandStatus::name), "The status of the record of a signal or an update.")
-}
-schema! {
-    /// The schema of an operator.
-    OperatorWord as "Operator",
-    words(Operator::ALL.map(Operator::name), "How a condition compares.")
+    ObjectBuilder::new()
+        .schema_type(Type::String)
+        .min_length(Some(1))
+        .max_length(Some(257))
+        .pattern(Some(r#"^"?[!#-~]+"?[ \t]*$"#))
+        .description(Some(
+            "A key of a request: 1 to 255 printable ASCII characters without spaces and quotes. It may be quoted.",
+        ))
 }
 schema! {
     /// The schema of arguments: a list by position, or an object by name.
@@ -159,11 +103,6 @@ schema! {
     ObjectBuilder::new()
         .schema_type(SchemaType::from_iter([Type::Array, Type::Object]))
         .description(Some("Arguments: a list by position, or an object by name."))
-}
-schema! {
-    /// The schema of any JSON.
-    AnyJson as "Json",
-    ObjectBuilder::new().schema_type(SchemaType::AnyValue).description(Some("Any JSON value."))
 }
 schema! {
     /// The schema of what is wrong with arguments.

@@ -4,14 +4,13 @@ use std::collections::HashMap;
 
 use abide::Graph;
 use abide::graph::RetrySpec;
-use abide::model::{Json, Key, Name, Policy, Refusal, Scope};
+use abide::model::{Json, Key, Name, Policy, Refusal, Scope, Status};
 use abide::outbox::Wanted;
 use abide::time::Timestamp;
 use serde::Deserialize;
 use utoipa::ToSchema;
 
-use super::{AnyJson, KeyText, Millis, NameText, StatusWord, given};
-use crate::http::machines::RetryRequest;
+use super::{Millis, given};
 use crate::http::{App, Problem};
 
 /// The instance to start: of a machine, or of a graph that was stored with `/v1/graphs/{name}`.
@@ -19,49 +18,42 @@ use crate::http::{App, Problem};
 #[serde(deny_unknown_fields)]
 pub struct StartRequest {
     /// The machine to start; this or `graph`.
-    #[schema(value_type = Option<NameText>)]
     machine: Option<Name>,
     /// The graph to start; this or `machine`.
-    #[schema(value_type = Option<NameText>)]
     graph: Option<Name>,
     /// The machine's version; default: the newest known, or 1.
     #[schema(minimum = 1, maximum = 2_147_483_647)]
     version: Option<u32>,
     /// The key: it addresses the instance, and no other instance can be started with it meanwhile.
-    #[schema(value_type = Option<KeyText>)]
     key: Option<Key>,
     /// The step to begin at; default: the machine's first step, or `start`.
-    #[schema(value_type = Option<NameText>)]
     step: Option<Name>,
     /// The initial state of a machine; default null.
     #[serde(default, deserialize_with = "given")]
-    #[schema(value_type = AnyJson)]
+    #[schema(value_type = Json)]
     state: Option<Json>,
     /// The input of a graph; default null.
     #[serde(default, deserialize_with = "given")]
-    #[schema(value_type = AnyJson)]
+    #[schema(value_type = Json)]
     input: Option<Json>,
     /// Make an instance that has a key and no run yet; with `machine` and `key` alone.
     reserve: Option<bool>,
     /// The queue; default: the machine's queue, or `default`.
-    #[schema(value_type = Option<NameText>)]
     queue: Option<Name>,
     /// The priority: lower numbers run first; default 0.
     priority: Option<i16>,
     /// At most one instance of a partition executes at a time, in order.
-    #[schema(value_type = Option<KeyText>)]
     partition_key: Option<Key>,
     /// A second key, which excludes duplicates and cannot be used as an address.
     #[schema(min_length = 1, max_length = 255)]
     unique_key: Option<String>,
     /// The scope of the key: the statuses in which the instance holds it; default: all that are not terminal.
-    #[schema(value_type = Option<Vec<StatusWord>>)]
+    #[schema(value_type = Option<Vec<Status>>)]
     scope: Option<Scope>,
     /// The scope of the unique key: the statuses in which the instance holds it; default: all that are not terminal.
-    #[schema(value_type = Option<Vec<StatusWord>>)]
+    #[schema(value_type = Option<Vec<Status>>)]
     unique_scope: Option<Scope>,
     /// When it is due; this or `delay_ms`.
-    #[schema(value_type = Option<String>, format = DateTime)]
     due_at: Option<Timestamp>,
     /// After how long it is due; this or `due_at`.
     #[schema(value_type = Option<i64>, minimum = 0, maximum = 3_153_600_000_000_i64)]
@@ -76,7 +68,6 @@ pub struct StartRequest {
 #[schema(as = Policy)]
 pub struct PolicyRequest {
     /// The retry policy of a failed step. A retry is the same instance with `attempt` one higher.
-    #[schema(value_type = Option<RetryRequest>)]
     retry: Option<RetrySpec>,
     /// How long one attempt at a step may take, from its claim on.
     #[schema(value_type = Option<i64>, minimum = 1, maximum = 315_360_000_000_i64)]

@@ -104,20 +104,11 @@ fn every_yaml_and_json_file_can_be_read() {
 fn settings() -> BTreeSet<String> {
     let source = files::read("crates/server/src/settings/keys.rs");
     let (_, list) = source.split_once("pub const KEYS").unwrap_or_default();
-    let mut names: BTreeSet<String> = texts_after(list, " key(\n")
-        .into_iter()
-        .map(str::to_owned)
-        .collect();
-    for (mark, prefix) in [
-        ("limit!(", "limits."),
-        ("nats_secret!(", "nats."),
-        ("nats_file!(", "nats."),
-    ] {
-        let found = words_after(list, mark).into_iter();
-        names.extend(found.map(|name| format!("{prefix}{name}")));
-    }
-    let timeouts = texts_after(list, "timeout!(").into_iter();
-    names.extend(timeouts.map(|name| format!("postgres.{name}")));
+    let fields = texts_after(list, "field!(").into_iter();
+    let others = texts_after(list, " name: ").into_iter();
+    let mut names: BTreeSet<String> = fields.chain(others).map(str::to_owned).collect();
+    let limits = words_after(list, "limit!(").into_iter();
+    names.extend(limits.map(|name| format!("limits.{name}")));
     for known in ["store", "listen", "grace_ms", "limits.state_bytes"] {
         assert!(names.contains(known), "{known} was not found in {names:?}");
     }
