@@ -1,8 +1,8 @@
 //! Reads the cells of a row, one after the other, as values of the model.
 
 use abide_core::model::{
-    BarrierNumber, Cause, CommandId, CommandKind, CommandStatus, ContractId, Epoch, EventSequence, Extra,
-    InstanceId, Json, Key, Kind, Name, OutboxId, Policy, Priority, Rejection, Scope,
+    BarrierNumber, Cause, CommandId, CommandKind, CommandStatus, ContractId, Epoch, EventSequence,
+    Extra, InstanceId, Json, Key, Kind, Name, OutboxId, Policy, Priority, Rejection, Scope,
     Sequence, Status, Timestamp, UniqueKey, WaitId, WaitKind, WorkerId,
 };
 use abide_kernel::{Error, Result};

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use abide_core::model::{
-    Declared, Extra, Family, Inbox, InstanceId, Lane, Lease, Name, NewRow, ParentRef, Policies, Row,
-    Run, Scope, Scopes, Settled, Timestamp, WorkerId,
+    Declared, Extra, Family, Inbox, InstanceId, Lane, Lease, Name, NewRow, ParentRef, Policies,
+    Row, Run, Scope, Scopes, Settled, Timestamp, WorkerId,
 };
 use abide_kernel::{Lapsed, Result, Touched};
 use tokio_postgres::Row as Answered;
@@ -172,17 +172,21 @@ order by c.id";
 /// unfit for a build. Locks nothing.
 ///
 /// Index: `instances_blocked`, read from there in each lane.
-pub const BLOCKED: &str = concat!("\
+pub const BLOCKED: &str = concat!(
+    "\
 select b.id, b.partition_key \
 from unnest((select $1::text[]), (select $2::int[])) as l(machine, version) \
 cross join lateral ( \
     select i.id, i.partition_key from abide.instances i \
     where i.status = 1 and i.due_at is null and i.machine = l.machine \
         and i.version = l.version and i.id > $3 \
-        and ($5::text is null or ", is_fit!("i.", "$5"), ") \
+        and ($5::text is null or ",
+    is_fit!("i.", "$5"),
+    ") \
     order by i.id limit (select $4::bigint) \
 ) b \
-order by b.id limit (select $4::bigint)");
+order by b.id limit (select $4::bigint)"
+);
 
 /// The first instances above an id. Locks nothing.
 ///

@@ -25,13 +25,11 @@ pub struct Migration {
     pub sql: &'static str,
 }
 
-const MIGRATIONS: &[Migration] = &[
-    Migration {
-        version: 1,
-        name: "instances",
-        sql: include_str!("../migrations/0001_instances.sql"),
-    },
-];
+const MIGRATIONS: &[Migration] = &[Migration {
+    version: 1,
+    name: "instances",
+    sql: include_str!("../migrations/0001_instances.sql"),
+}];
 
 /// Returns all migrations in order, to read them or to run them with another tool.
 ///

@@ -152,7 +152,8 @@ async fn a_claim_of_a_suspect_reads_nothing_else_that_its_worker_holds() {
         start_all(&store, vec![start("m"); held]).await;
         assert_eq!(claim(&store, worker, &["m"], held).await.len(), held);
         start_all(&store, vec![start("n")]).await;
-        let died = "update abide.instances set extra = '{\"deaths\":2}', attempt = 2 where machine = 'n'";
+        let died =
+            "update abide.instances set extra = '{\"deaths\":2}', attempt = 2 where machine = 'n'";
         psql(&url, died);
         let request = ClaimRequest {
             lease: Some(Duration::from_secs(60)),

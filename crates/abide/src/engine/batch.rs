@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use abide_core::model::{Claim, Claimed, Commit, Committed, Inbox, InstanceId, Outcome, Then, Timestamp};
+use abide_core::model::{
+    Claim, Claimed, Commit, Committed, Inbox, InstanceId, Outcome, Then, Timestamp,
+};
 use abide_kernel::committer::{
     self, Bulk, Commits, Deliveries, Entry, Fault, Landing, Request, Waiter,
 };

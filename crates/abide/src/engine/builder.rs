@@ -422,7 +422,10 @@ impl EngineBuilder {
                 shared.clone(),
                 blocked_notifications,
             )),
-            tokio::spawn(after_first(shared.clone(), retention::keep_swept(shared.clone()))),
+            tokio::spawn(after_first(
+                shared.clone(),
+                retention::keep_swept(shared.clone()),
+            )),
             tokio::spawn(unserved::keep_watch(shared.clone())),
         ];
         if shared.store.outbox_poll().is_some() {

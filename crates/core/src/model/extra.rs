@@ -5,8 +5,8 @@ use serde::{Deserialize, Serialize};
 use super::row::{Aside, Attended, Awaits, Family, Folding, Inbox, OperationWait, Row, Run};
 use super::status::UnknownStatus;
 use super::{
-    BarrierNumber, Cause, Instance, InstanceId, Name, NewRow, ResumeSource, Status, Timestamp, WaitId,
-    WaitKind,
+    BarrierNumber, Cause, Instance, InstanceId, Name, NewRow, ResumeSource, Status, Timestamp,
+    WaitId, WaitKind,
 };
 
 /// The values of a row that are the default in nearly every row. They share a column, because every column makes every

@@ -39,6 +39,7 @@ pub use document::{Document, DocumentKind};
 pub use event::{
     Condition, Event, EventSequence, EventWait, Operator, Path, Publish, Published, Waiter,
 };
+pub use extra::Extra;
 pub use graph::{
     EventSpec, GraphProblem, GraphSpec, GraphState, MatchSpec, Matches, RetrySpec, Right,
     SignalSpec, SkipIf, SleepSpec, StepSpec, StepState, StepStatus, SubGraph,
@@ -65,7 +66,6 @@ pub use outbox::{
 pub use outcome::{Commit, Committed, Join, Outcome, Wait};
 pub use refusal::Refusal;
 pub use request::{Fingerprint, RequestId};
-pub use extra::Extra;
 pub use row::{
     Aside, Attended, Awaits, Family, Folding, Inbox, OperationWait, Row, Run, Scopes, Settled,
 };
