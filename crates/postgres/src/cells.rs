@@ -87,9 +87,9 @@ value!(Json, &'r str, |raw| Json::parse(raw.to_owned())
 value!(Policy, &'r str, |raw| serde_json::from_str(raw).map_err(
     |error| Error::Broken(format!("a policy cannot be read: {error}"))
 ));
-value!(Extra, &'r str, |raw| Extra::read(Some(raw)).map_err(
-    |error| Error::Broken(format!("a row cannot be read: {error}"))
-));
+value!(Extra, &'r str, |raw| Extra::read(raw).map_err(|error| {
+    Error::Broken(format!("a row cannot be read: {error}"))
+}));
 value!(InstanceId, i64, |raw| Ok(InstanceId(raw)));
 value!(WorkerId, i64, |raw| Ok(WorkerId(raw)));
 value!(CommandId, i64, |raw| Ok(CommandId(raw)));

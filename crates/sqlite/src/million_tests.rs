@@ -51,10 +51,10 @@ fn filled(rows: &Rows) -> Connection {
         with recursive n(i) as (select 1 union all select i + 1 from n where i < ?1)
         insert into abide_instances (
             status, ready_at, wake_at, finished_at, lane, priority, due_at, epoch, settled, step, step_seq, attempt,
-            cause, timed_out, history_seq, parent_barrier, key, scopes, taken, queue, machine, version, kind, first_step,
+            cause, history_seq, parent_barrier, key, scopes, taken, queue, machine, version, kind, first_step,
             created_at, updated_at, state)
         select ?2, iif(?2 = 2, ?3, null), iif(?2 = 1, ?3, null), iif(?2 = 6, ?3, null), ?4,
-               iif(?2 = 1 or ?6 = 'unserved', -32768, i % 3), ?3, 0, 0, 'step', 1, 0, 0, 0, 1, 0,
+               iif(?2 = 1 or ?6 = 'unserved', -32768, i % 3), ?3, 0, 0, 'step', 1, 0, 0, 1, 0,
                iif(i % 50 = 0, ?2 || ?4 || '-' || i, null), 63, iif(i % 50 = 0, ?2 <> 6, null), ?5, ?6, ?7, 0, 'step',
                ?3, ?3, '{\"some\":\"state\"}'
         from n";

@@ -235,12 +235,12 @@ fn filled(rows: u32) -> Connection {
         with recursive n(i) as (select 1 union all select i + 1 from n where i < ?1)
         insert into abide_instances (
             status, ready_at, wake_at, worker, finished_at, lane, priority, due_at, epoch, settled, step, step_seq,
-            attempt, cause, timed_out, history_seq, partition_key, standing, parent_id, parent_barrier, key, unique_key,
+            attempt, cause, history_seq, partition_key, standing, parent_id, parent_barrier, key, unique_key,
             scopes, taken, queue, machine, version, kind, first_step, created_at, updated_at, first_id, state)
         select iif(i % 10 = 0, 2, iif(i % 10 = 1, 1, iif(i % 10 = 2, 3, 6))),
                iif(i % 10 = 0, i, null), iif(i % 10 = 1, iif(i % 20 = 1, i, 9223372036854775806), null),
                iif(i % 10 = 2, i % 7, null),
-               iif(i % 10 > 2, i, null), i % 5, i % 3, i, 1, 1, 'step', 1, 0, 0, 0, 1, 'p' || i,
+               iif(i % 10 > 2, i, null), i % 5, i % 3, i, 1, 1, 'step', 1, 0, 0, 1, 'p' || i,
                iif(i % 10 = 0, 2, null), i / 10, 1, 'k' || i, cast('u' || i as blob), 4128831,
                iif(i % 10 < 3, 65537, 0), 'queue' || i % 5, 'machine', 1, 0, 'step', i, i, iif(i % 4 = 0, i - 1, null), '{}'
         from n where ?1 > 0";

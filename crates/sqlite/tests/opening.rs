@@ -140,6 +140,34 @@ async fn a_file_that_a_newer_release_has_written_to_is_refused_and_not_touched()
     assert_eq!(versions(&conn), known);
 }
 
+#[tokio::test]
+async fn a_file_of_a_development_version_is_refused_and_not_touched() {
+    let database = Database::new();
+    let conn = database.connect();
+    conn.execute_batch(
+        "create table abide_schema (version integer primary key, name text not null, applied_at integer not null) strict;
+         create table abide_instances (id integer primary key, awaits text) strict;
+         insert into abide_schema (version, name, applied_at) values (1, 'instances', 0);",
+    )
+    .unwrap();
+    for later in ["", "isolation"] {
+        if !later.is_empty() {
+            let insert = "insert into abide_schema (version, name, applied_at) values (2, ?1, 0)";
+            conn.execute(insert, [later]).unwrap();
+        }
+        let before = versions(&conn);
+        let (broken, text) = refused(&database.path());
+        assert!(
+            broken && text.contains("development version") && text.contains("use another file"),
+            "{text}"
+        );
+        assert_eq!(versions(&conn), before);
+        let error = abide_sqlite::schema_version(database.path()).unwrap_err();
+        assert!(error.to_string().contains("development version"), "{error}");
+    }
+    assert_eq!(count(&database.path()), 0);
+}
+
 #[test]
 fn a_file_that_is_not_a_database_is_refused_and_not_touched() {
     let database = Database::new();
@@ -258,19 +286,6 @@ async fn a_store_that_may_not_migrate_writes_nothing_to_a_file_without_its_table
         "{text}"
     );
     assert_eq!(std::fs::read(&foreign).unwrap(), before);
-    // One of an older release.
-    let store = database.open();
-    store.close().await;
-    database
-        .connect()
-        .execute("delete from abide_schema where version > 1", [])
-        .unwrap();
-    let text = refused(&database.path());
-    assert!(
-        text.contains("at version 1") && text.contains("abide migrate"),
-        "{text}"
-    );
-    assert_eq!(versions(&database.connect()), [1]);
     // One that is not there is not created.
     let missing = database.path().with_file_name("missing.db");
     assert!(Sqlite::open(&missing, looking.clone()).is_err());

@@ -157,7 +157,7 @@ async fn tamper(lab: &Lab, id: InstanceId, hand: Hand) {
             Hand::Update => vec![
                 format!("update abide_signals set kind = 1 where pending_in = {id}"),
                 format!(
-                    "update abide_instances set inbox = json_set(inbox, '$.signals', 0, '$.updates', 1) where id = {id}"
+                    "update abide_instances set extra = json_set(extra, '$.inbox.signals', 0, '$.inbox.updates', 1) where id = {id}"
                 ),
             ],
             Hand::Forget => vec![format!("delete from abide_signals where pending_in = {id}")],
@@ -168,10 +168,10 @@ async fn tamper(lab: &Lab, id: InstanceId, hand: Hand) {
                 "update abide_instances set due_at = null, wake_at = null where id = {id}"
             )],
             Hand::Nothing => vec![format!(
-                "update abide_instances set awaits = json_remove(awaits, '$.names') where id = {id}"
+                "update abide_instances set extra = json_remove(extra, '$.awaits.names') where id = {id}"
             )],
             Hand::Misname => vec![format!(
-                "update abide_instances set awaits = json_replace(awaits, '$.names[0]', 'nothing') where id = {id}"
+                "update abide_instances set extra = json_replace(extra, '$.awaits.names[0]', 'nothing') where id = {id}"
             )],
             Hand::Orphan => vec![format!(
                 "delete from abide_instances where parent_id = {id}"

@@ -47,9 +47,9 @@ pub struct Extra {
 }
 
 impl Extra {
-    /// Reads the stored form; a null, which nearly all rows have, is not parsed.
-    pub fn read(stored: Option<&str>) -> Result<Self, serde_json::Error> {
-        stored.map_or_else(|| Ok(Self::default()), serde_json::from_str)
+    /// Reads the stored form.
+    pub fn read(stored: &str) -> Result<Self, serde_json::Error> {
+        serde_json::from_str(stored)
     }
 
     /// Returns the stored form; `None` if it has only defaults.

@@ -363,13 +363,13 @@ on_every_store! {
         assert_eq!(health(&lab, server, "missed_signal").await, json!({"liveness": "waiting_for_signal", "text": null, "code": null, "command_id": null}));
         assert_eq!(lab.run(&["doctor"]).await.code, 0);
 
-        tamper(&lab, "missed_signal", "awaits = json_replace(awaits, '$.names[0]', 'other')", "extra = jsonb_set(extra::jsonb, '{awaits,names}', '[\"other\"]')");
+        tamper(&lab, "missed_signal", "extra = json_replace(extra, '$.awaits.names[0]', 'other')", "extra = jsonb_set(extra::jsonb, '{awaits,names}', '[\"other\"]')");
         let paid = abide.signal("missed_signal", PAID, &Payment { amount: 5, note: None }).await.unwrap();
         abide.close().await;
-        tamper(&lab, "missed_signal", "awaits = json_replace(awaits, '$.names[0]', 'payment_confirmed')", "extra = jsonb_set(extra::jsonb, '{awaits,names}', '[\"payment_confirmed\"]')");
+        tamper(&lab, "missed_signal", "extra = json_replace(extra, '$.awaits.names[0]', 'payment_confirmed')", "extra = jsonb_set(extra::jsonb, '{awaits,names}', '[\"payment_confirmed\"]')");
         let never = "due_at = null, wake_at = 9223372036854775807";
-        tamper(&lab, "undeclared_signal", &format!("awaits = json_replace(awaits, '$.names[0]', 'other'), {never}"), "extra = jsonb_set(extra::jsonb, '{awaits,names}', '[\"other\"]'), due_at = null");
-        tamper(&lab, "waits_for_nothing", &format!("awaits = json_remove(awaits, '$.names'), {never}"), "extra = extra::jsonb #- '{awaits,names}', due_at = null");
+        tamper(&lab, "undeclared_signal", &format!("extra = json_replace(extra, '$.awaits.names[0]', 'other'), {never}"), "extra = jsonb_set(extra::jsonb, '{awaits,names}', '[\"other\"]'), due_at = null");
+        tamper(&lab, "waits_for_nothing", &format!("extra = json_remove(extra, '$.awaits.names'), {never}"), "extra = extra::jsonb #- '{awaits,names}', due_at = null");
         tamper(&lab, "never_due", &format!("status = 1, {never}"), "status = 1, due_at = null");
         tamper(&lab, "not_held", "status = 3, wake_at = null, worker = null", "status = 3, worker = null");
 

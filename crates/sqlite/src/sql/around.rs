@@ -13,7 +13,7 @@ use crate::cells;
 /// read; `abide_partition_front` for the front of its partition; `abide_children` for its children, the newest first;
 /// `abide_events_of_type` for the newest event of each type.
 pub(crate) const AROUND: &str = "
-    select i.id, i.status, i.step_seq, i.attempt, i.updated_at, i.inbox, i.family,
+    select i.id, i.status, i.step_seq, i.attempt, i.updated_at, i.extra,
            (select count(*) from abide_signals s
             where s.pending_in = i.id and s.pending_in is not null and s.kind = 0),
            (select count(*) from abide_signals s
@@ -21,8 +21,8 @@ pub(crate) const AROUND: &str = "
            iif(i.status = 4,
                (select s.id from abide_signals s
                 where s.pending_in = i.id and s.pending_in is not null and s.kind = 0
-                  and s.name in (select value from json_each(i.awaits, '$.names'))
-                  and s.sequence > coalesce(i.inbox ->> 'handed', 0)
+                  and s.name in (select value from json_each(i.extra, '$.awaits.names'))
+                  and s.sequence > coalesce(i.extra ->> '$.inbox.handed', 0)
                 order by s.sequence limit 1), null),
            iif(i.status in (1, 4, 5),
                (select json_array(s.id, s.sequence) from abide_signals s
@@ -38,7 +38,7 @@ pub(crate) const AROUND: &str = "
                              count(*) as number
                       from (select b.status, b.due_at, b.queue, b.machine, b.version from abide_instances b
                             where b.parent_id = i.id and b.parent_id is not null
-                              and b.parent_barrier >= iif(i.kind = 1, 0, i.family ->> 'barrier')
+                              and b.parent_barrier >= iif(i.kind = 1, 0, i.extra ->> '$.family.barrier')
                             order by b.parent_barrier desc, b.id desc limit 20000) c
                       group by 1, 2, 3, 4, 5) g), null),
            iif(i.status = 4,
@@ -68,43 +68,44 @@ pub(crate) fn around(conn: &Connection, ids: &[InstanceId]) -> Result<Vec<Surrou
 }
 
 fn read(row: &Row<'_>) -> Result<Surroundings> {
+    let extra = cells::extra(row, 5)?.unwrap_or_default();
     let command = |at| -> Result<_> { Ok(row.get::<_, Option<i64>>(at)?.map(CommandId)) };
-    let children = row.get_ref(13)?.as_str_or_null()?.map(read_siblings);
+    let children = row.get_ref(12)?.as_str_or_null()?.map(read_siblings);
     let unreadable =
         |at: usize, error: String| Error::FromSqlConversionFailure(at, Type::Text, error.into());
-    let newest = row.get_ref(10)?.as_str_or_null()?.map(|text| {
+    let newest = row.get_ref(9)?.as_str_or_null()?.map(|text| {
         let pair = serde_json::from_str::<(i64, i64)>(text);
         let pair = pair.map(|(id, sequence)| (CommandId(id), Sequence(sequence)));
         pair.map_err(|error| error.to_string())
     });
-    let names = row.get_ref(14)?.as_str_or_null()?.map(read_pending_names);
-    let event = row.get_ref(15)?.as_str_or_null()?.map(read_unmatched);
+    let names = row.get_ref(13)?.as_str_or_null()?.map(read_pending_names);
+    let event = row.get_ref(14)?.as_str_or_null()?.map(read_unmatched);
     Ok(Surroundings {
         id: cells::id(row, 0)?,
         stamp: Stamp {
             status: cells::status(row, 1)?,
             step_seq: row.get(2)?,
             attempt: row.get(3)?,
-            inbox: cells::inbox(row, 5)?,
-            children_needed: cells::family(row, 6)?.needed,
+            inbox: extra.inbox,
+            children_needed: extra.family.needed,
             updated_at: cells::time(row, 4)?,
         },
         around: Around {
-            signals: row.get(7)?,
-            updates: row.get(8)?,
-            missed_signal: command(9)?,
-            newest_update: newest.transpose().map_err(|error| unreadable(10, error))?,
-            has_holder: cells::flag(row, 11)?,
-            has_front: cells::flag(row, 12)?,
+            signals: row.get(6)?,
+            updates: row.get(7)?,
+            missed_signal: command(8)?,
+            newest_update: newest.transpose().map_err(|error| unreadable(9, error))?,
+            has_holder: cells::flag(row, 10)?,
+            has_front: cells::flag(row, 11)?,
             children: children
                 .transpose()
-                .map_err(|error| unreadable(13, error))?
+                .map_err(|error| unreadable(12, error))?
                 .unwrap_or_default(),
             pending_names: names
                 .transpose()
-                .map_err(|error| unreadable(14, error))?
+                .map_err(|error| unreadable(13, error))?
                 .unwrap_or_default(),
-            unmatched_event: event.transpose().map_err(|error| unreadable(15, error))?,
+            unmatched_event: event.transpose().map_err(|error| unreadable(14, error))?,
         },
     })
 }

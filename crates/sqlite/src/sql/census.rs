@@ -29,14 +29,14 @@ pub(crate) const BLOCKED: &str = "
 /// The number of failing instances. Indexes: those that contain all instances that have not ended, as in `DEPTHS`.
 pub(crate) const FAILING: &str = "
     select count(*) from (
-        select kind, attempt - deaths as failures, last_error from abide_instances indexed by abide_claimable where ready_at is not null
+        select kind, attempt - coalesce(extra ->> '$.deaths', 0) as failures, last_error from abide_instances indexed by abide_claimable where ready_at is not null
         union all
-        select kind, attempt - deaths as failures, last_error from abide_instances indexed by abide_partition_queue
+        select kind, attempt - coalesce(extra ->> '$.deaths', 0) as failures, last_error from abide_instances indexed by abide_partition_queue
         where (standing = 1 or standing = 2) and standing = 1
         union all
-        select kind, attempt - deaths as failures, last_error from abide_instances indexed by abide_held where worker is not null
+        select kind, attempt - coalesce(extra ->> '$.deaths', 0) as failures, last_error from abide_instances indexed by abide_held where worker is not null
         union all
-        select kind, attempt - deaths as failures, last_error from abide_instances indexed by abide_parked
+        select kind, attempt - coalesce(extra ->> '$.deaths', 0) as failures, last_error from abide_instances indexed by abide_parked
         where wake_at is not null and wake_at <> 9223372036854775806)
     where last_error is not null and (failures > ?1 or kind = 1)";
 

@@ -3,13 +3,13 @@
 use std::fmt::Write as _;
 
 use abide_core::model::{
-    Cause, Claim, Claimed, Epoch, InstanceId, Key, Kind, Lane, Lease, Name, ParentRef, Priority,
-    Row, Scopes, Status, Timestamp, WaitKind, WorkerId,
+    Cause, Claim, Claimed, Epoch, Family, Inbox, InstanceId, Key, Kind, Lane, Lease, Name,
+    ParentRef, Priority, Row, Run, Scopes, Status, Timestamp, WaitKind, WorkerId,
 };
 use abide_kernel::{ClaimRequest, ClaimRoom, Leased, claimed_bytes};
 use rusqlite::{CachedStatement, Connection, Result, params};
 
-use super::load::parent;
+use super::load::{is_fit, parent};
 use super::{Lazy, distinct, limited, update};
 use crate::cells::{self, Names};
 use crate::columns::{self, own_scopes};
@@ -83,15 +83,21 @@ fn cut(candidates: &mut Vec<Candidate>, limit: usize, most: usize) -> bool {
 
 /// The columns that a claim needs.
 pub(crate) const CANDIDATE: &str = concat!(
-    "id, priority, ready_at, epoch, settled, step, step_seq, attempt, cause, timed_out, history_seq, \
-    taken <> scopes >> 3 & 65537, last_error, partition_key, awaits, family, parent_id, parent_barrier, key, kind, \
-    run_number, first_id, contract, inbox, aside, state, attended, policy, unfit, deaths, folding, ",
+    "id, priority, ready_at, epoch, settled, settled_before, step, step_seq, attempt, cause, history_seq, last_error, \
+    partition_key, parent_id, parent_barrier, key, kind, first_id, contract, created_at, policy, extra, state, \
+    iif(taken is null, 0, ",
     own_scopes!(),
-    ", created_at, settled_before"
+    "), taken is not null and taken <> scopes >> 3 & 65537"
 );
 
 /// The columns for its order.
 pub(crate) const ORDER: &str = "id, priority, ready_at";
+
+/// Condition: the row is not unfit for the worker's build.
+const IS_FIT: &str = is_fit!(
+    "?3",
+    "(select json_quote(coalesce(w.build, w.name)) from abide_workers w where w.id = ?3)"
+);
 
 /// Builds the statement that finds the first rows of that many lanes. Index: `abide_claimable`. Each lane is one
 /// select, whose rows come from the index in order, and SQLite merges them while it reads: it reads as many rows as
@@ -108,8 +114,7 @@ pub(crate) fn find_in(lanes: usize, columns: &str) -> String {
             sql,
             "{union}select {columns}, {index} from abide_instances where ready_at is not null \
              and lane = ?{lane} and queue = ?1 and machine = ?{machine} and version = ?{version} \
-             and (unfit is null or ?3 is null or instr(',' || substr(unfit, 2), ',' || \
-                 (select json_quote(coalesce(w.build, w.name)) from abide_workers w where w.id = ?3)) = 0)"
+             and {IS_FIT}"
         );
     }
     sql.push_str(" order by priority, ready_at, id limit ?2");
@@ -133,7 +138,7 @@ fn find(
     let mut rows = statement.raw_query();
     while let Some(row) = rows.next()? {
         // The statement numbers its lanes.
-        let Some(lane) = lanes.get(usize::from(row.get::<_, u16>(34)?)) else {
+        let Some(lane) = lanes.get(usize::from(row.get::<_, u16>(25)?)) else {
             continue;
         };
         let mut found_one = candidate(conn, row, request, lane, &mut steps)?;
@@ -172,46 +177,52 @@ fn candidate(
     lane: &Lane,
     steps: &mut Names,
 ) -> Result<Candidate> {
-    let (parent, parent_barrier) = parent(found, 16)?;
+    let (parent, parent_barrier) = parent(found, 13)?;
     let history_seq = found.get(10)?;
-    let row = Row {
+    let mut row = Row {
         id: cells::id(found, 0)?,
-        kind: Kind::from_code(found.get(19)?),
+        kind: Kind::from_code(found.get(16)?),
         machine: lane.machine.clone(),
-        created_at: cells::time(found, 32)?,
+        created_at: cells::time(found, 19)?,
         status: Status::Executing,
-        scopes: columns::from_scopes(found.get(31)?),
+        scopes: columns::from_scopes(found.get(23)?),
         behind: false,
         queue: request.queue.clone(),
         priority: cells::priority(found, 1)?,
         due_at: Some(cells::time(found, 2)?),
-        partition_key: cells::maybe_key(found, 13)?,
+        partition_key: cells::maybe_key(found, 12)?,
         worker: Some(request.worker),
         lease: None,
         epoch: Epoch(found.get::<_, i64>(3)? + 1),
-        settled: cells::settled(found, 4, 33)?,
-        step: steps.read(found, 5)?,
-        step_seq: found.get(6)?,
-        attempt: found.get(7)?,
-        deaths: found.get(29)?,
-        cause: Cause::from_code(found.get(8)?),
-        timed_out: cells::flag(found, 9)?,
-        awaits: cells::awaits(found, 14)?,
-        attended: cells::attended(found, 26)?,
-        aside: cells::aside(found, 24)?,
-        inbox: cells::inbox(found, 23)?,
-        contract: cells::maybe_contract(found, 22)?,
-        run: cells::run(found, 20)?,
+        settled: cells::settled(found, 4, 5)?,
+        step: steps.read(found, 6)?,
+        step_seq: found.get(7)?,
+        attempt: found.get(8)?,
+        deaths: 0,
+        cause: Cause::from_code(found.get(9)?),
+        timed_out: false,
+        awaits: None,
+        aside: None,
+        inbox: Inbox::default(),
+        contract: cells::maybe_contract(found, 18)?,
+        run: Run {
+            number: 1,
+            first: cells::maybe_id(found, 17)?,
+        },
         parent,
         parent_barrier,
-        family: cells::family(found, 15)?,
+        family: Family::default(),
         history: history_seq > 0,
         history_seq,
-        folding: cells::folding(found, 30)?,
-        last_error: found.get(12)?,
-        unfit: cells::unfit(found, 28)?,
+        last_error: found.get(11)?,
         finished_at: None,
+        attended: Vec::new(),
+        folding: Vec::new(),
+        unfit: Vec::new(),
     };
+    if let Some(extra) = cells::extra(found, 21)? {
+        extra.fill_row(&mut row);
+    }
     let waits_for = |kinds: &[WaitKind]| {
         let awaits = row.awaits.as_ref();
         awaits.filter(|awaits| kinds.contains(&awaits.kind))
@@ -234,7 +245,7 @@ fn candidate(
                 row.partition_key.clone(),
                 parent,
             ),
-            key: cells::maybe_key(found, 18)?,
+            key: cells::maybe_key(found, 15)?,
             kind: row.kind,
             machine: lane.machine.clone(),
             version: lane.version,
@@ -242,7 +253,7 @@ fn candidate(
             step_seq: row.step_seq,
             attempt: row.attempt,
             deaths: row.deaths,
-            state: cells::json(found, 25)?,
+            state: cells::json(found, 22)?,
             queue: request.queue.clone(),
             priority: row.priority,
             due_at: row.due_at.unwrap_or_default(),
@@ -257,41 +268,53 @@ fn candidate(
             aside: row.aside.is_some(),
             inbox: row.inbox,
             awaits: awaits.unwrap_or_default(),
-            policy: cells::policy(found, 27)?,
+            policy: cells::policy(found, 20)?,
         },
         guarded: row.partition_key.is_some()
-            || (row.scopes != Scopes::NONE && cells::flag(found, 11)?),
+            || (row.scopes != Scopes::NONE && cells::flag(found, 24)?),
         row,
     })
 }
 
-/// Index: the primary key. The row leaves `abide_claimable` and enters `abide_held`.
-pub(crate) const TAKE: &str = "
-    update abide_instances set status = 3, ready_at = null, worker = ?2, epoch = ?3, updated_at = ?4
-    where id = ?1";
+macro_rules! take {
+    ($more:literal) => {
+        concat!(
+            "update abide_instances
+            set status = 3, ready_at = null, worker = ?1, epoch = epoch + 1, updated_at = ?2",
+            $more,
+            " where id between ?3 and ?4"
+        )
+    };
+}
 
-/// The same, for a row that keeps the front of its partition; it may also take or free its keys.
-pub(crate) const TAKE_GUARDED: &str = "
-    update abide_instances
-    set status = 3, ready_at = null, worker = ?2, epoch = ?3, updated_at = ?4,
-        standing = iif(partition_key is null, null, 3),
-        taken = iif(taken is null, null, scopes >> 3 & 65537)
-    where id = ?1";
+/// Index: the primary key. The rows leave `abide_claimable` and enter `abide_held`.
+pub(crate) const TAKE: &str = take!("");
 
+/// The same, for rows that keep the front of their partition; they may also take or free their keys.
+pub(crate) const TAKE_GUARDED: &str = take!(
+    ", standing = iif(partition_key is null, null, 3),
+       taken = iif(taken is null, null, scopes >> 3 & 65537)"
+);
+
+/// Takes the candidates. Rows with consecutive ids, as rows that were started together have, are taken by one statement:
+/// it begins, ends and opens the indexes once for all of them.
 fn take(
     conn: &Connection,
     candidates: &[Candidate],
     worker: WorkerId,
     now: Timestamp,
 ) -> Result<()> {
-    let mut plain = Lazy::new(conn, TAKE);
-    let mut thorough = Lazy::new(conn, TAKE_GUARDED);
-    for Candidate { row, guarded, .. } in candidates {
-        let (id, epoch) = (row.id.0, row.epoch.0);
-        let statement = if *guarded { &mut thorough } else { &mut plain };
-        statement
-            .get()?
-            .execute(params![id, worker.0, epoch, now.as_micros()])?;
+    for (guarded, sql) in [(false, TAKE), (true, TAKE_GUARDED)] {
+        let of_kind = candidates.iter().filter(|one| one.guarded == guarded);
+        let mut ids: Vec<i64> = of_kind.map(|one| one.row.id.0).collect();
+        ids.sort_unstable();
+        let mut statement = Lazy::new(conn, sql);
+        for run in ids.chunk_by(|one, next| one.abs_diff(*next) == 1) {
+            if let (Some(first), Some(last)) = (run.first(), run.last()) {
+                let values = params![worker.0, now.as_micros(), first, last];
+                statement.get()?.execute(values)?;
+            }
+        }
     }
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! Inserts rows, and finds the holder of a key that prevents an insert.
 
-use abide_core::model::{InstanceId, Key, NewRow, Started, UniqueKey};
+use abide_core::model::{Extra, InstanceId, Key, NewRow, Started, UniqueKey};
 use rusqlite::{CachedStatement, Connection, Result, ToSql, params};
 
 use super::keys::{key_holder, unique_key_holder};
@@ -11,11 +11,11 @@ use crate::columns::{IndexColumns, lane, scopes, taken};
 /// Does not insert if `abide_key_taken` or `abide_unique_key_taken` has its key.
 pub(crate) const INSERT: &str = "
     insert into abide_instances (
-        status, ready_at, wake_at, lane, priority, due_at, epoch, settled, step, step_seq, attempt, cause, timed_out,
+        status, ready_at, wake_at, lane, priority, due_at, epoch, settled, step, step_seq, attempt, cause,
         history_seq, partition_key, standing, parent_id, parent_barrier, key, unique_key, scopes, taken, queue, machine,
-        version, kind, first_step, created_at, updated_at, run_number, first_id, contract, inbox, state, policy)
-    values (?1, ?2, ?3, ?4, ?5, ?6, 0, 0, ?7, 1, 0, ?8, 0, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20,
-            ?21, ?7, ?22, ?22, ?23, ?24, ?25, ?26, ?27, ?28)
+        version, kind, first_step, created_at, updated_at, first_id, contract, policy, extra, state)
+    values (?1, ?2, ?3, ?4, ?5, ?6, 0, 0, ?7, 1, 0, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20,
+            ?21, ?7, ?22, ?22, ?23, ?24, ?25, ?26, ?27)
     on conflict do nothing";
 
 /// Index: the primary key. Writes all that [`INSERT`] writes, from the same values, into a reserved row. The creation
@@ -23,12 +23,11 @@ pub(crate) const INSERT: &str = "
 pub(crate) const OPEN: &str = "
     update abide_instances
     set status = ?1, ready_at = ?2, wake_at = ?3, lane = ?4, priority = ?5, due_at = ?6, worker = null, epoch = 0,
-        settled = 0, step = ?7, step_seq = 1, attempt = 0, cause = ?8, timed_out = 0, awaits = null, family = null,
-        history_seq = ?9, finished_at = null, partition_key = ?10, standing = ?11, parent_id = ?12, parent_barrier = ?13,
+        settled = 0, step = ?7, step_seq = 1, attempt = 0, cause = ?8, history_seq = ?9, finished_at = null, partition_key = ?10, standing = ?11, parent_id = ?12, parent_barrier = ?13,
         key = ?14, unique_key = ?15, scopes = ?16, taken = ?17, queue = ?18, machine = ?19, version = ?20, kind = ?21,
-        first_step = ?7, updated_at = ?22, run_number = ?23, first_id = ?24, contract = ?25, inbox = ?26, aside = null,
-        last_error = null, result = null, state = ?27, policy = ?28
-    where id = ?29";
+        first_step = ?7, updated_at = ?22, first_id = ?23, contract = ?24, policy = ?25, extra = ?26,
+        last_error = null, result = null, state = ?27
+    where id = ?28";
 
 /// Inserts rows in order; leaves out a row whose key or unique key is taken, and returns the id of the holder for it.
 /// The row itself records event 1 of its history, `started`, so a history begins with one event.
@@ -80,12 +79,11 @@ fn write(
         row.version,
         row.kind.code(),
         row.created_at.as_micros(),
-        row.run.number,
         row.run.first.map(|first| first.0),
         row.contract.map(|contract| contract.0),
-        cells::write_inbox(row.inbox)?,
-        row.state.as_str(),
         row.policy.as_ref().map(cells::written).transpose()?,
+        cells::stored(&Extra::from(row))?,
+        row.state.as_str(),
         reserved.map(|id| id.0),
     ];
     match (reserved, values.split_last()) {

@@ -1,7 +1,8 @@
 //! Loads the rows that an operation decides about.
 
 use abide_core::model::{
-    BarrierNumber, Cause, Epoch, InstanceId, Kind, Lane, Name, ParentRef, Row, Timestamp, WorkerId,
+    BarrierNumber, Cause, Epoch, Family, Inbox, InstanceId, Kind, Lane, Name, ParentRef, Row, Run,
+    Timestamp, WorkerId,
 };
 use abide_kernel::{Lapsed, Touched};
 use rusqlite::{Connection, Result, params};
@@ -12,12 +13,10 @@ use crate::columns::{BLOCKED, from_scopes, is_behind, own_scopes};
 
 /// Index: the primary key. The state and the result are not read, because no rule uses them.
 pub(crate) const LOCK: &str = concat!(
-    "select id, status, queue, priority, due_at, worker, epoch, settled, step, step_seq, attempt, cause, timed_out,
-           history_seq, ",
+    "select id, status, queue, priority, due_at, worker, epoch, settled, step, step_seq, attempt, cause, history_seq, ",
     own_scopes!(),
-    ", last_error, finished_at, partition_key, standing, awaits, family, parent_id,
-           parent_barrier, run_number, first_id, contract, inbox, aside, kind, lease_until, limit_until, attended,
-           machine, created_at, unfit, deaths, folding, settled_before
+    ", last_error, finished_at, partition_key, standing, parent_id, parent_barrier, first_id, contract, kind,
+           lease_until, limit_until, machine, created_at, settled_before, extra
     from abide_instances where id = ?1"
 );
 
@@ -45,19 +44,19 @@ impl<'c> Loader<'c> {
         let Some(row) = rows.next()? else {
             return Ok(None);
         };
-        let finished_at = cells::maybe_time(row, 16)?;
-        let partition_key = cells::maybe_key(row, 17)?;
-        let history_seq = row.get(13)?;
-        let (parent, parent_barrier) = parent(row, 21)?;
+        let finished_at = cells::maybe_time(row, 15)?;
+        let partition_key = cells::maybe_key(row, 16)?;
+        let history_seq = row.get(12)?;
+        let (parent, parent_barrier) = parent(row, 18)?;
         let worker = cells::maybe_worker(row, 5)?;
-        Ok(Some(Row {
+        let mut loaded = Row {
             id,
-            kind: Kind::from_code(row.get(28)?),
-            machine: self.machines.read(row, 32)?,
-            created_at: cells::time(row, 33)?,
+            kind: Kind::from_code(row.get(22)?),
+            machine: self.machines.read(row, 25)?,
+            created_at: cells::time(row, 26)?,
             status: cells::status(row, 1)?,
-            scopes: from_scopes(row.get(14)?),
-            behind: partition_key.is_some() && is_behind(row.get(18)?),
+            scopes: from_scopes(row.get(13)?),
+            behind: partition_key.is_some() && is_behind(row.get(17)?),
             queue: self.queues.read(row, 2)?,
             priority: cells::priority(row, 3)?,
             due_at: if finished_at.is_some() {
@@ -68,33 +67,40 @@ impl<'c> Loader<'c> {
             partition_key,
             worker,
             lease: match worker {
-                Some(_) => cells::lease(row, 29)?,
+                Some(_) => cells::lease(row, 23)?,
                 None => None,
             },
             epoch: Epoch(row.get(6)?),
-            settled: cells::settled(row, 7, 37)?,
+            settled: cells::settled(row, 7, 27)?,
             step: self.steps.read(row, 8)?,
             step_seq: row.get(9)?,
             attempt: row.get(10)?,
-            deaths: row.get(35)?,
+            deaths: 0,
             cause: Cause::from_code(row.get(11)?),
-            timed_out: cells::flag(row, 12)?,
-            awaits: cells::awaits(row, 19)?,
-            attended: cells::attended(row, 31)?,
-            aside: cells::aside(row, 27)?,
-            inbox: cells::inbox(row, 26)?,
-            contract: cells::maybe_contract(row, 25)?,
-            run: cells::run(row, 23)?,
+            timed_out: false,
+            awaits: None,
+            aside: None,
+            inbox: Inbox::default(),
+            contract: cells::maybe_contract(row, 21)?,
+            run: Run {
+                number: 1,
+                first: cells::maybe_id(row, 20)?,
+            },
             parent,
             parent_barrier,
-            family: cells::family(row, 20)?,
+            family: Family::default(),
             history: history_seq > 0,
             history_seq,
-            folding: cells::folding(row, 36)?,
-            last_error: row.get(15)?,
-            unfit: cells::unfit(row, 34)?,
+            last_error: row.get(14)?,
             finished_at,
-        }))
+            attended: Vec::new(),
+            folding: Vec::new(),
+            unfit: Vec::new(),
+        };
+        if let Some(extra) = cells::extra(row, 28)? {
+            extra.fill_row(&mut loaded);
+        }
+        Ok(Some(loaded))
     }
 }
 
@@ -178,7 +184,7 @@ pub(crate) fn lapsed(
 /// Index: `abide_held`, read from the id on.
 pub(crate) const HELD: &str = "
     select id, partition_key from abide_instances
-    where worker = ?1 and worker is not null and id > ?2 and deaths >= ?3
+    where worker = ?1 and worker is not null and id > ?2 and (?3 = 0 or extra ->> '$.deaths' >= ?3)
     order by id limit ?4";
 
 /// The instances that these workers hold, by worker and id.
@@ -223,13 +229,31 @@ pub(crate) fn above(conn: &Connection, after: InstanceId, limit: usize) -> Resul
     rows.collect()
 }
 
-/// Index: `abide_blocked`, read from the id on. A build is in the list as a JSON string after a comma, or after the
-/// bracket; no other text in the list can contain that.
-pub(crate) const BLOCKED_ABOVE: &str = "
+/// Condition: the row is not unfit for a build, if one is given; the build as a JSON string. A row without unfit builds
+/// is recognized without parsing its JSON. A build is in the list after a comma, or after the bracket; no other text in
+/// the list can contain that.
+macro_rules! is_fit {
+    ($given:literal, $build:literal) => {
+        concat!(
+            "(extra is null or instr(extra, '\"unfit\":') = 0 or ",
+            $given,
+            " is null or instr(',' || substr(coalesce(extra -> '$.unfit', ''), 2), ',' || ",
+            $build,
+            ") = 0)"
+        )
+    };
+}
+pub(super) use is_fit;
+
+/// Index: `abide_blocked`, read from the id on.
+pub(crate) const BLOCKED_ABOVE: &str = concat!(
+    "
     select id, partition_key from abide_instances indexed by abide_blocked
-    where wake_at = 9223372036854775806 and machine = ?1 and version = ?2 and id > ?3
-        and (?5 is null or unfit is null or instr(',' || substr(unfit, 2), ',' || json_quote(?5)) = 0)
-    order by id limit ?4";
+    where wake_at = 9223372036854775806 and machine = ?1 and version = ?2 and id > ?3 and ",
+    is_fit!("?5", "json_quote(?5)"),
+    "
+    order by id limit ?4"
+);
 
 /// The first instances of these lanes above an id that are scheduled without a due time, by id, except those that are
 /// unfit for a build.

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use abide_core::model::{
-    BarrierNumber, Cause, HistoryRow, Instance, InstanceId, Kind, Name, Status, Timestamp, WaitKind,
+    BarrierNumber, Cause, HistoryRow, Inbox, Instance, InstanceId, Kind, Name, Run, Status,
+    Timestamp, WaitKind,
 };
 use abide_kernel::{Ending, Endings, Filter, HISTORY_BYTES, QueueDepth, Target, gather, look_up};
 use rusqlite::types::Value;
@@ -17,8 +18,8 @@ use crate::columns::{BLOCKED, from_scopes, is_behind};
 const INSTANCE: &str = "
     select id, key, unique_key, scopes, kind, machine, version, first_step, step, step_seq, attempt, status, state,
            result, last_error, queue, priority, iif(finished_at is null, due_at, null), partition_key, standing, worker,
-           cause, timed_out, awaits, family, parent_id, parent_barrier, history_seq, created_at, updated_at,
-           finished_at, run_number, first_id, contract, inbox, aside, policy, unfit, deaths
+           cause, extra, parent_id, parent_barrier, history_seq, created_at, updated_at, finished_at, first_id,
+           contract, policy
     from abide_instances";
 
 /// Reads one instance, by primary key or by the key that refers to it.
@@ -67,8 +68,8 @@ const OF_CHAIN: &str = "
 /// it was woken from; that does not count.
 macro_rules! waits {
     () => {
-        "(coalesce(aside ->> 'status', status) in (4, 5)
-          or (coalesce(aside ->> 'status', status) = 1 and awaits ->> 'kind' = 'timer'))"
+        "(coalesce(extra ->> '$.aside.status', status) in (4, 5)
+          or (coalesce(extra ->> '$.aside.status', status) = 1 and extra ->> '$.awaits.kind' = 'timer'))"
     };
 }
 
@@ -103,14 +104,14 @@ pub(crate) fn listing(
     }
     if let Some(kind) = filter.wait_kind {
         conditions.add(
-            concat!(waits!(), " and awaits ->> 'kind' = ?"),
+            concat!(waits!(), " and extra ->> '$.awaits.kind' = ?"),
             kind.name().to_owned(),
         );
     }
     if let Some(name) = &filter.waiting_for {
         conditions.add(
-            concat!(waits!(), " and (exists (select 1 from json_each(awaits, '$.names') where value in (?, 'event:' || ?)) or exists (select 1 \
-                from json_each(awaits, '$.waits') where value ->> 'kind' = 'condition' and value ->> 'name' = ?))"),
+            concat!(waits!(), " and (exists (select 1 from json_each(extra, '$.awaits.names') where value in (?, 'event:' || ?)) or exists (select 1 \
+                from json_each(extra, '$.awaits.waits') where value ->> 'kind' = 'condition' and value ->> 'name' = ?))"),
             name.as_str().to_owned(),
         );
     }
@@ -119,10 +120,8 @@ pub(crate) fn listing(
 
 fn instance(row: &Row<'_>) -> Result<Instance> {
     let scopes = from_scopes(row.get(3)?);
-    let awaits = cells::awaits(row, 23)?;
-    let family = cells::family(row, 24)?;
-    let history_events = row.get(27)?;
-    Ok(Instance {
+    let history_events = row.get(25)?;
+    let mut instance = Instance {
         id: cells::id(row, 0)?,
         key: cells::maybe_key(row, 1)?,
         scope: scopes.key,
@@ -135,12 +134,11 @@ fn instance(row: &Row<'_>) -> Result<Instance> {
         step: cells::name(row, 8)?,
         step_seq: row.get(9)?,
         attempt: row.get(10)?,
-        deaths: row.get(38)?,
+        deaths: 0,
         status: cells::status(row, 11)?,
         state: cells::json(row, 12)?,
         result: cells::maybe_json(row, 13)?,
         last_error: row.get(14)?,
-        unfit: cells::unfit(row, 37)?,
         queue: cells::name(row, 15)?,
         priority: cells::priority(row, 16)?,
         due_at: cells::maybe_time(row, 17)?,
@@ -148,32 +146,37 @@ fn instance(row: &Row<'_>) -> Result<Instance> {
         behind: is_behind(row.get(19)?),
         worker: cells::maybe_worker(row, 20)?,
         cause: Cause::from_code(row.get(21)?),
-        timed_out: cells::flag(row, 22)?,
-        wait_kind: awaits.as_ref().map(|awaits| awaits.kind),
-        wait_since: awaits.as_ref().map(|awaits| awaits.since),
-        wait_id: awaits.as_ref().and_then(|awaits| awaits.id.clone()),
-        resume_source: awaits.as_ref().and_then(|awaits| awaits.resumed),
-        waits: awaits
-            .as_ref()
-            .map(|awaits| awaits.waits.clone())
-            .unwrap_or_default(),
-        awaits: awaits.map(|awaits| awaits.names).unwrap_or_default(),
-        aside: cells::aside(row, 35)?,
-        inbox: cells::inbox(row, 34)?,
-        contract: cells::maybe_contract(row, 33)?,
-        policy: cells::policy(row, 36)?,
-        run: cells::run(row, 31)?,
-        children_needed: family.needed,
-        parent: cells::maybe_id(row, 25)?,
-        parent_barrier: BarrierNumber(row.get(26)?),
-        barrier: family.barrier,
-        children_pending: family.pending,
+        timed_out: false,
+        wait_kind: None,
+        wait_since: None,
+        wait_id: None,
+        resume_source: None,
+        waits: Vec::new(),
+        awaits: Vec::new(),
+        aside: None,
+        inbox: Inbox::default(),
+        contract: cells::maybe_contract(row, 30)?,
+        policy: cells::policy(row, 31)?,
+        run: Run {
+            number: 1,
+            first: cells::maybe_id(row, 29)?,
+        },
+        children_needed: 0,
+        parent: cells::maybe_id(row, 23)?,
+        parent_barrier: BarrierNumber(row.get(24)?),
+        barrier: BarrierNumber::default(),
+        children_pending: 0,
         history: history_events > 0,
         history_events,
-        created_at: cells::time(row, 28)?,
-        updated_at: cells::time(row, 29)?,
-        finished_at: cells::maybe_time(row, 30)?,
-    })
+        created_at: cells::time(row, 26)?,
+        updated_at: cells::time(row, 27)?,
+        finished_at: cells::maybe_time(row, 28)?,
+        unfit: Vec::new(),
+    };
+    if let Some(extra) = cells::extra(row, 22)? {
+        extra.fill_instance(&mut instance);
+    }
+    Ok(instance)
 }
 
 /// Index: the primary key, read from the row with the event after `?2` on. A row has the number of its first event, so
@@ -279,7 +282,7 @@ pub(crate) const DEPTHS: &str = "
     union all
     select queue, status, kind, count(*), sum(wake_at = 9223372036854775806), null
     from (select queue, status, wake_at,
-                 iif(status in (4, 5) or (status = 1 and awaits ->> 'kind' = 'timer'), awaits ->> 'kind', null) as kind
+                 iif(status in (4, 5) or (status = 1 and extra ->> '$.awaits.kind' = 'timer'), extra ->> '$.awaits.kind', null) as kind
           from abide_instances indexed by abide_parked where wake_at is not null)
     group by queue, status, kind";
 

@@ -85,7 +85,7 @@ pub(crate) fn newest(
 pub(crate) const COPY: &str = "
     select kind, machine, version, step, state, status, cause, key, scopes, unique_key, queue, priority,
            iif(finished_at is null, due_at, null), partition_key, standing, parent_id, parent_barrier, history_seq > 0,
-           run_number, first_id, contract, inbox, created_at, policy
+           first_id, contract, created_at, policy, extra
     from abide_instances where id = ?1";
 
 /// The rows with these ids as new rows to insert.
@@ -102,6 +102,7 @@ pub(crate) fn copies(conn: &Connection, ids: &[InstanceId]) -> Result<Vec<(Insta
 fn copy(row: &Row<'_>) -> Result<NewRow> {
     let scopes = from_scopes(row.get(8)?);
     let (parent, parent_barrier) = parent(row, 15)?;
+    let extra = cells::extra(row, 22)?.unwrap_or_default();
     Ok(NewRow {
         kind: Kind::from_code(row.get(0)?),
         machine: cells::name(row, 1)?,
@@ -122,11 +123,11 @@ fn copy(row: &Row<'_>) -> Result<NewRow> {
         parent,
         parent_barrier,
         history: cells::flag(row, 17)?,
-        contract: cells::maybe_contract(row, 20)?,
-        run: cells::run(row, 18)?,
-        inbox: cells::inbox(row, 21)?,
-        created_at: cells::time(row, 22)?,
-        policy: cells::policy(row, 23)?,
+        contract: cells::maybe_contract(row, 19)?,
+        run: extra.run(cells::maybe_id(row, 18)?),
+        inbox: extra.inbox,
+        created_at: cells::time(row, 20)?,
+        policy: cells::policy(row, 21)?,
     })
 }
 

@@ -1,6 +1,6 @@
 //! Writes loaded rows, and appends to their histories.
 
-use abide_core::model::{HistoryRow, Row, Timestamp};
+use abide_core::model::{Extra, HistoryRow, Row, Timestamp};
 use abide_kernel::{Advance, Finish, Leased, Move, MovedHistory, Wake};
 use rusqlite::{Connection, Result, ToSql, params};
 
@@ -40,7 +40,7 @@ macro_rules! finish {
     ($more:literal) => {
         concat!(
             "update abide_instances
-            set status = ?2, worker = null, epoch = ?3, settled = ?4, awaits = null, history_seq = ?5,
+            set status = ?2, worker = null, epoch = ?3, settled = ?4, extra = ?11, history_seq = ?5,
                 finished_at = ?6, updated_at = ?7, last_error = ?8, result = ?9, settled_before = ?10",
             $more,
             " where id = ?1"
@@ -83,6 +83,7 @@ pub(crate) fn finish(
             row.last_error.as_deref(),
             result.map(|result| result.as_str()),
             row.settled.before.cast_signed(),
+            cells::stored(&Extra::from(*row))?,
         ])?;
     }
     Ok(())
@@ -93,7 +94,7 @@ macro_rules! wake {
         concat!(
             "update abide_instances
             set status = ?2, ready_at = ?3, wake_at = ?4, due_at = ?5, cause = ?6, history_seq = ?7, updated_at = ?8,
-                inbox = ?9, awaits = ?10",
+                extra = ?9",
             $more,
             " where id = ?1"
         )
@@ -105,7 +106,7 @@ pub(crate) const WAKE: &str = wake!("");
 
 /// The same, and writes its position in its partition, and the keys that it holds.
 pub(crate) const WAKE_GUARDED: &str = wake!(
-    ", standing = ?11,
+    ", standing = ?10,
        taken = iif(taken is null, null, scopes >> ?2 & 65537)"
 );
 
@@ -129,8 +130,7 @@ pub(crate) fn wake(
             row.cause.code(),
             row.history_seq,
             now.as_micros(),
-            cells::write_inbox(row.inbox)?,
-            row.awaits.as_ref().map(cells::write_awaits).transpose()?,
+            cells::stored(&Extra::from(*row))?,
             columns.standing(),
         ];
         if guarded(row) {
@@ -148,10 +148,9 @@ macro_rules! move_row {
         concat!(
             "update abide_instances
             set status = ?2, ready_at = ?3, wake_at = ?4, due_at = ?5, worker = ?6, epoch = ?7, settled = ?8,
-                step = ?9, step_seq = ?10, attempt = ?11, cause = ?12, timed_out = ?13, awaits = ?14, family = ?15,
-                history_seq = ?16, finished_at = ?17, updated_at = ?18, inbox = ?19, aside = ?20, last_error = ?21,
-                result = coalesce(?22, result), state = coalesce(?23, state), kind = ?24,
-                attended = ?25, unfit = ?26, deaths = ?27, folding = ?28, settled_before = ?29",
+                step = ?9, step_seq = ?10, attempt = ?11, cause = ?12, history_seq = ?13,
+                finished_at = ?14, updated_at = ?15, last_error = ?16, result = coalesce(?17, result),
+                state = coalesce(?18, state), kind = ?19, extra = ?20, settled_before = ?21",
             $more,
             " where id = ?1"
         )
@@ -164,7 +163,7 @@ pub(crate) const MOVE: &str = move_row!("");
 
 /// The same, and writes its position in its partition, and the keys that it holds.
 pub(crate) const MOVE_GUARDED: &str = move_row!(
-    ", standing = ?30,
+    ", standing = ?22,
        taken = iif(taken is null, null, scopes >> ?2 & 65537)"
 );
 
@@ -179,7 +178,6 @@ pub(crate) fn move_all(
     let mut thorough = Lazy::new(conn, MOVE_GUARDED);
     for Move { row, state, result } in moves {
         let columns = IndexColumns::from(*row);
-        let awaits = row.awaits.as_ref().map(cells::write_awaits).transpose()?;
         let values: &[&dyn ToSql] = params![
             row.id.0,
             row.status.code(),
@@ -193,22 +191,14 @@ pub(crate) fn move_all(
             row.step_seq,
             row.attempt,
             row.cause.code(),
-            row.timed_out,
-            awaits,
-            cells::write_family(row.family)?,
             row.history_seq,
             row.finished_at.map(Timestamp::as_micros),
             now.as_micros(),
-            cells::write_inbox(row.inbox)?,
-            row.aside.map(cells::write_aside).transpose()?,
             row.last_error.as_deref(),
             result.map(|result| result.as_str()),
             state.map(|state| state.as_str()),
             row.kind.code(),
-            cells::write_attended(&row.attended)?,
-            cells::write_unfit(&row.unfit)?,
-            row.deaths,
-            cells::write_folding(&row.folding)?,
+            cells::stored(&Extra::from(*row))?,
             row.settled.before.cast_signed(),
             columns.standing(),
         ];

@@ -66,17 +66,17 @@ const ROWS: &[(&str, &str)] = &[
     ),
     (
         "counts the signals in its inbox",
-        "coalesce(inbox ->> 'signals', 0) =
+        "coalesce(extra ->> '$.inbox.signals', 0) =
          (select count(*) from abide_signals where pending_in = abide_instances.id and kind = 0)",
     ),
     (
         "counts the updates and cancellations in its inbox",
-        "coalesce(inbox ->> 'updates', 0) =
+        "coalesce(extra ->> '$.inbox.updates', 0) =
          (select count(*) from abide_signals where pending_in = abide_instances.id and kind > 0)",
     ),
     (
         "is aside only while it runs or is about to",
-        "aside is null or status in (2, 3)",
+        "extra ->> '$.aside' is null or status in (2, 3)",
     ),
 ];
 
@@ -113,9 +113,9 @@ const WAITERS: &[(&str, &str)] = &[
     (
         "stands for an instance that waits for events of its type, and is in the same partition",
         "exists (select 1 from abide_instances as i
-                 where i.id = instance_id and coalesce(i.aside ->> 'status', i.status) = 4
+                 where i.id = instance_id and coalesce(i.extra ->> '$.aside.status', i.status) = 4
                      and i.partition_key is abide_waiters.partition_key
-                     and 'event:' || event_type in (select value from json_each(i.awaits, '$.names')))",
+                     and 'event:' || event_type in (select value from json_each(i.extra, '$.awaits.names')))",
     ),
     (
         "is counted with the others of its type",
@@ -153,8 +153,8 @@ pub fn violations(conn: &Connection) -> Vec<String> {
             .map(|of| format!("{of} has a total and no waiter")),
     );
     let without = "select id from abide_instances
-                   where coalesce(aside ->> 'status', status) = 4
-                       and exists (select 1 from json_each(awaits, '$.names') where value like 'event:%')
+                   where coalesce(extra ->> '$.aside.status', status) = 4
+                       and exists (select 1 from json_each(extra, '$.awaits.names') where value like 'event:%')
                        and id not in (select instance_id from abide_waiters)";
     found.extend(
         strings(conn, without)
