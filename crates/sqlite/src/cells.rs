@@ -109,7 +109,7 @@ pub(crate) fn list<T: DeserializeOwned>(row: &Row<'_>, at: usize) -> Result<Vec<
 pub(crate) fn extra(row: &Row<'_>, at: usize) -> Result<Option<Extra>> {
     let stored = row.get_ref(at)?.as_str_or_null()?;
     stored
-        .map(|stored| Extra::read(stored))
+        .map(Extra::read)
         .transpose()
         .map_err(|error| unreadable(at, Type::Text, error))
 }
