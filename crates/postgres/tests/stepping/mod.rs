@@ -63,8 +63,9 @@ impl Gate {
     }
 
     /// Waits until what has come may pass.
-    async fn pass(&self, is_free: bool) {
-        if is_free || !self.shut.load(Ordering::SeqCst) {
+    async fn pass(&self, is_begin: bool) {
+        // BEGIN neither locks nor sees anything.
+        if is_begin || !self.shut.load(Ordering::SeqCst) {
             self.count.lock().unwrap().sent += 1;
             return;
         }
@@ -89,10 +90,8 @@ impl Gate {
                     continue;
                 }
                 if matches!(kind, b'S' | b'Q') && is_started {
-                    // BEGIN neither locks nor sees anything. A notification belongs to what was committed before.
-                    let is_begin = kind == b'Q' && has(&text, b"begin");
-                    self.pass(is_begin || has(&bytes[..end], b"pg_notify"))
-                        .await;
+                    let is_begin = text.windows(5).any(|word| word == b"begin") && kind == b'Q';
+                    self.pass(is_begin).await;
                 }
                 if !is_started {
                     // Which the server answers by being ready, as it does a statement.
@@ -131,11 +130,6 @@ impl Gate {
             }
         }
     }
-}
-
-/// Returns true if the text contains the word.
-fn has(text: &[u8], word: &[u8]) -> bool {
-    text.windows(word.len()).any(|part| part == word)
 }
 
 /// The kind of the message that begins there and where it ends, when it has come; the first of all has no kind.
@@ -286,8 +280,6 @@ pub struct Room {
     pub clock: Arc<ManualClock>,
     pub store: Postgres,
     pub eye: Client,
-    /// The two that met last: to connect them again costs more than a meeting.
-    sides: Mutex<Option<[Side; 2]>>,
 }
 
 impl Room {
@@ -311,7 +303,6 @@ impl Room {
             clock,
             store,
             eye,
-            sides: Mutex::default(),
         }
     }
 
@@ -319,14 +310,10 @@ impl Room {
     /// first one when it says nothing; all that was chosen is answered.
     pub async fn meet(&self, ops: [Op; 2], script: &[bool]) -> ([Answer; 2], Vec<bool>, String) {
         let [first, second] = ops;
-        let met_before = self.sides.lock().unwrap().take();
-        let mut sides = match met_before {
-            Some(sides) => sides,
-            None => [
-                Side::open(&self.url, &self.clock).await,
-                Side::open(&self.url, &self.clock).await,
-            ],
-        };
+        let mut sides = [
+            Side::open(&self.url, &self.clock).await,
+            Side::open(&self.url, &self.clock).await,
+        ];
         sides[0].begin(first);
         sides[1].begin(second);
         let (mut chosen, mut trail) = (Vec::new(), String::new());
@@ -356,7 +343,9 @@ impl Room {
             sides[0].answer().await.unwrap(),
             sides[1].answer().await.unwrap(),
         ];
-        *self.sides.lock().unwrap() = Some(sides);
+        for side in sides {
+            side.close().await;
+        }
         (answers, chosen, trail)
     }
 
