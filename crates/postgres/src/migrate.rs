@@ -27,7 +27,7 @@ pub struct Migration {
 
 const MIGRATIONS: &[Migration] = &[Migration {
     version: 1,
-    name: "instances",
+    name: "first release",
     sql: include_str!("../migrations/0001_instances.sql"),
 }];
 
@@ -56,7 +56,10 @@ const TRIES_MAX: usize = 20;
 const PAUSE: Duration = Duration::from_millis(500);
 
 const IS_FOUNDED: &str = "select to_regclass('abide.schema_version') is not null";
-const VERSION: &str = "select coalesce(max(version), 0)::bigint from abide.schema_version";
+const VERSION: &str = "\
+select coalesce(max(version), 0)::bigint, coalesce(bool_or(version = 1 and name = $1), false) from abide.schema_version";
+/// The name of version 1 in databases of development versions. Their tables differ, and no migration leads to a release.
+const DEVELOPMENT: &str = "instances";
 const NOTE: &str = "insert into abide.schema_version (version, name) values ($1, $2)";
 
 /// Returns the statements that migrate a schema from that version to the newest, as a script for another tool; empty if
@@ -127,7 +130,7 @@ pub(crate) async fn migrate(client: &Client, allowed: bool, timeouts: &Timeouts)
     Ok(())
 }
 
-/// The version of the schema; 0 if there is none.
+/// The version of the schema; 0 if there is none. Refuses the schema of a development version.
 async fn version(client: &Client) -> Result<i64> {
     let founded = each(&query(client, IS_FOUNDED, Vec::new()).await?, |cells| {
         cells.next()
@@ -135,10 +138,16 @@ async fn version(client: &Client) -> Result<i64> {
     if founded.first() != Some(&true) {
         return Ok(0);
     }
-    let version = each(&query(client, VERSION, Vec::new()).await?, |cells| {
-        cells.next()
-    })?;
-    Ok(version.first().copied().unwrap_or(0))
+    let found = query(client, VERSION, vec![Param::one(DEVELOPMENT)]).await?;
+    let found: Vec<(i64, bool)> = each(&found, |cells| Ok((cells.next()?, cells.next()?)))?;
+    match found.first() {
+        Some((_, true)) => Err(Error::Broken(
+            "a development version of abide made the schema abide of this database, and no release can read or migrate it: \
+             use another database, or drop the schema if nothing in it is needed"
+                .into(),
+        )),
+        found => Ok(found.map_or(0, |(version, _)| *version)),
+    }
 }
 
 /// Runs one migration, unless another process has done so meanwhile.

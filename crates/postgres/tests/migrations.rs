@@ -64,6 +64,28 @@ async fn a_newer_database_is_refused_with_both_versions() {
 }
 
 #[tokio::test]
+async fn the_schema_of_a_development_version_is_refused_and_not_touched() {
+    let url = abide_pgtest::server().fresh_database();
+    open(&url).await.close().await;
+    for later in [
+        "",
+        "; insert into abide.schema_version values (2, 'isolation')",
+    ] {
+        let rename = "update abide.schema_version set name = 'instances' where version = 1";
+        psql(&url, &format!("{rename}{later}"));
+        let before = psql(&url, VERSIONS);
+        let Err(Error::Broken(text)) = Postgres::connect(&url, Options::default()).await else {
+            panic!("it is opened all the same")
+        };
+        assert!(
+            text.contains("development version") && text.contains("use another database"),
+            "{text}"
+        );
+        assert_eq!(psql(&url, VERSIONS), before);
+    }
+}
+
+#[tokio::test]
 async fn who_may_not_migrate_says_what_is_missing() {
     let url = abide_pgtest::server().fresh_database();
     let options = || Options {
