@@ -12,7 +12,8 @@ use super::{
 /// The values of a row that are the default in nearly every row. They share a column, because every column makes every
 /// statement that reads or writes the row slower.
 ///
-/// It is stored as JSON without the defaults, and as null if nothing is left. SQL reads into it by these names.
+/// It is stored as JSON without the defaults, and as null if nothing is left. SQL reads into it by these names. All texts
+/// in it are names, so it has no NUL, which PostgreSQL could not read as `jsonb`: one such row would fail every claim.
 #[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Extra {
