@@ -10,6 +10,7 @@ use abide_core::model::{
 use abide_kernel::{ClaimRequest, INBOX_WHOLE_BYTES, Result};
 use tokio_postgres::Row;
 
+use crate::arrays::arrays;
 use crate::cells::{Cells, each};
 use crate::load;
 use crate::param::Param;
@@ -60,7 +61,9 @@ pub const CLAIM: &str = concat!(
 /// of other lanes. Index: `instances_claimable`. Locks: the rows, lane by lane, without waiting.
 pub const CLAIM_LANES: &str = concat!(
     "with lanes as materialized ( \
-        select * from unnest((select $4::text[]), (select $5::int[])) as l(machine, version) \
+        select * from ",
+    arrays!(4 machine text, 5 version int),
+    " l \
     ), shares as materialized ( \
         select machine, version, count(*) as share from ( \
             select l.machine, l.version from lanes l cross join lateral ( \
@@ -108,7 +111,9 @@ macro_rules! claimed_bytes {
 /// because of their size. Index: `instances_claimable`. Locks: the rows, lane by lane, without waiting.
 pub const CLAIM_WITHIN: &str = concat!(
     "with lanes as materialized ( \
-        select * from unnest((select $4::text[]), (select $5::int[])) as l(machine, version) \
+        select * from ",
+    arrays!(4 machine text, 5 version int),
+    " l \
     ), firsts as materialized ( \
         select l.machine, l.version, r.priority, r.due_at, r.id, r.bytes \
         from lanes l cross join lateral ( \
@@ -161,15 +166,19 @@ where id = any((select $1::bigint[])::bigint[]) and partition_key is not null";
 /// The priority of the first row in the given lanes of a queue. Locks nothing.
 ///
 /// Index: `instances_claimable`, one entry per lane.
-pub const WAITING: &str = "\
+pub const WAITING: &str = concat!(
+    "\
 select min(r.priority) \
-from unnest((select $2::text[]), (select $3::int[])) as l(machine, version) \
+from ",
+    arrays!(2 machine text, 3 version int),
+    " l \
 cross join lateral ( \
     select i.priority from abide.instances i \
     where i.status = 2 and not i.behind and i.queue = $1 and i.machine = l.machine \
         and i.version = l.version \
     order by i.priority, i.due_at, i.id limit 1 \
-) r";
+) r"
+);
 
 /// The children of the given barriers, by id. Locks nothing.
 ///
@@ -188,14 +197,18 @@ order by b.place, c.id";
 /// it.
 ///
 /// Index: `instances_children`.
-pub const CHILDREN_BYTES: &str = "\
+pub const CHILDREN_BYTES: &str = concat!(
+    "\
 select b.parent, c.bytes \
-from unnest((select $1::bigint[]), (select $2::int[])) as b(parent, barrier) \
+from ",
+    arrays!(1 parent bigint, 2 barrier int),
+    " b \
 cross join lateral ( \
     select coalesce(sum(octet_length(i.state) + coalesce(octet_length(i.result), 0) \
         + coalesce(octet_length(i.last_error), 0)), 0)::bigint as bytes \
     from abide.instances i where i.parent_id = b.parent and i.parent_barrier = b.barrier \
-) c";
+) c"
+);
 
 /// Claims rows, and sorts them into the order in which they run.
 pub(crate) async fn claim(

@@ -11,6 +11,7 @@ use abide_core::rules::commit::InboxNeeds;
 use abide_kernel::Result;
 use tokio_postgres::Row;
 
+use crate::arrays::arrays;
 use crate::cells::{Cells, each};
 use crate::param::{Param, parts, without_nul};
 use crate::txn::Transaction;
@@ -37,8 +38,9 @@ select nextval('abide.signals_id_seq') from generate_series(1, (select $1::bigin
 pub const DEDUPED: &str = concat!(
     "select ",
     command_columns!(),
-    " from unnest((select $1::bigint[]), (select $2::smallint[]), (select $3::text[])) \
-        as k(chain, kind, dedup_key) \
+    " from ",
+    arrays!(1 chain bigint, 2 kind smallint, 3 dedup_key text),
+    " k \
     cross join lateral ( \
         select * from abide.signals s where s.chain_id = k.chain and s.kind = k.kind \
             and s.dedup_key = k.dedup_key and s.message_sequence is not null limit 1 \
@@ -84,21 +86,28 @@ cross join lateral ( \
 /// Inserts records.
 ///
 /// Index: `signals_dedup` ensures that a dedup key occurs once in a chain. The runs of the records are locked.
-pub const INSERT_COMMANDS: &str = "\
+pub const INSERT_COMMANDS: &str = concat!(
+    "\
 insert into abide.signals (id, kind, name, status, rejection, instance_id, chain_id, key, \
     message_sequence, arguments, validation_errors, dedup_key, source, wait_id, step_sequence, \
     received_at, hold_until, closed_at, result, error, claimed_source, command_sequence, \
     operation, graph_step) \
-select * from unnest($1::bigint[], $2::smallint[], $3::text[], $4::smallint[], $5::smallint[], \
-    $6::bigint[], $7::bigint[], $8::text[], $9::bigint[], $10::text[], $11::text[], $12::text[], \
-    $13::text[], $14::text[], $15::int[], $16::timestamptz[], $17::timestamptz[], \
-    $18::timestamptz[], $19::text[], $20::text[], $21::text[], $22::bigint[], $23::int[], \
-    $24::text[])";
+select * from ",
+    arrays!(
+        1 id bigint, 2 kind smallint, 3 name text, 4 status smallint, 5 rejection smallint,
+        6 instance_id bigint, 7 chain_id bigint, 8 key text, 9 message_sequence bigint, 10 arguments text,
+        11 validation_errors text, 12 dedup_key text, 13 source text, 14 wait_id text, 15 step_sequence int,
+        16 received_at timestamptz, 17 hold_until timestamptz, 18 closed_at timestamptz, 19 result text,
+        20 error text, 21 claimed_source text, 22 command_sequence bigint, 23 operation int, 24 graph_step text,
+    ),
+    " r"
+);
 
 /// Overwrites records that were held.
 ///
 /// Index: `signals_pkey`. The records are locked already.
-pub const REWRITE_COMMANDS: &str = "\
+pub const REWRITE_COMMANDS: &str = concat!(
+    "\
 update abide.signals s set kind = c.kind, name = c.name, status = c.status, \
     rejection = c.rejection, instance_id = c.instance_id, chain_id = c.chain_id, key = c.key, \
     message_sequence = c.message_sequence, arguments = c.arguments, \
@@ -107,58 +116,69 @@ update abide.signals s set kind = c.kind, name = c.name, status = c.status, \
     hold_until = c.hold_until, closed_at = c.closed_at, result = c.result, error = c.error, \
     claimed_source = c.claimed_source, command_sequence = c.command_sequence, \
     operation = c.operation, graph_step = c.graph_step \
-from unnest((select $1::bigint[]), (select $2::smallint[]), (select $3::text[]), \
-    (select $4::smallint[]), (select $5::smallint[]), (select $6::bigint[]), \
-    (select $7::bigint[]), (select $8::text[]), (select $9::bigint[]), (select $10::text[]), \
-    (select $11::text[]), (select $12::text[]), (select $13::text[]), (select $14::text[]), \
-    (select $15::int[]), (select $16::timestamptz[]), (select $17::timestamptz[]), \
-    (select $18::timestamptz[]), (select $19::text[]), (select $20::text[]), \
-    (select $21::text[]), (select $22::bigint[]), (select $23::int[]), (select $24::text[])) \
-    as c(id, kind, name, status, rejection, instance_id, chain_id, key, message_sequence, \
-    arguments, validation_errors, dedup_key, source, wait_id, step_sequence, received_at, \
-    hold_until, closed_at, result, error, claimed_source, command_sequence, operation, \
-    graph_step) \
-where s.id = c.id";
+from ",
+    arrays!(
+        1 id bigint, 2 kind smallint, 3 name text, 4 status smallint, 5 rejection smallint,
+        6 instance_id bigint, 7 chain_id bigint, 8 key text, 9 message_sequence bigint, 10 arguments text,
+        11 validation_errors text, 12 dedup_key text, 13 source text, 14 wait_id text, 15 step_sequence int,
+        16 received_at timestamptz, 17 hold_until timestamptz, 18 closed_at timestamptz, 19 result text,
+        20 error text, 21 claimed_source text, 22 command_sequence bigint, 23 operation int, 24 graph_step text,
+    ),
+    " c \
+where s.id = c.id"
+);
 
 /// Closes pending records.
 ///
 /// Index: `signals_pkey`. The runs of the records are locked.
-pub const CLOSE: &str = "\
+pub const CLOSE: &str = concat!(
+    "\
 update abide.signals s set status = c.status, wait_id = coalesce(c.wait_id, s.wait_id), \
     step_sequence = c.step_sequence, result = c.result, error = c.error, closed_at = $1, \
     operation = c.operation, graph_step = c.graph_step \
-from unnest((select $2::bigint[]), (select $3::smallint[]), (select $4::text[]), \
-    (select $5::int[]), (select $6::text[]), (select $7::text[]), (select $8::int[]), \
-    (select $9::text[])) \
-    as c(id, status, wait_id, step_sequence, result, error, operation, graph_step) \
-where s.id = c.id";
+from ",
+    arrays!(
+        2 id bigint, 3 status smallint, 4 wait_id text, 5 step_sequence int, 6 result text, 7 error text,
+        8 operation int, 9 graph_step text,
+    ),
+    " c \
+where s.id = c.id"
+);
 
 /// The pending signals of given names in inboxes. The runs are locked by an earlier, separate statement: the locking
 /// statement itself sees only what was committed before it waited.
 ///
 /// Index: `signals_pending`, read from the start of a name to its end. The `order by` makes the planner use it also if
 /// one name in one inbox is most of the table; otherwise a search for another name would read all of them.
-pub const PENDING_NAMED: &str = "\
+pub const PENDING_NAMED: &str = concat!(
+    "\
 select s.instance_id, s.id, s.kind, s.name, s.message_sequence, s.command_sequence, s.wait_id \
-from unnest((select $1::bigint[]), (select $2::text[])) as l(instance, name) \
+from ",
+    arrays!(1 instance bigint, 2 name text),
+    " l \
 cross join lateral ( \
     select s.instance_id, s.id, s.kind, s.name, s.message_sequence, s.command_sequence, s.wait_id \
     from abide.signals s \
     where s.instance_id = l.instance and s.kind = 0 and s.name = l.name and s.status in (1, 2) \
     order by s.message_sequence offset 0 \
-) s";
+) s"
+);
 
 /// The pending commands in inboxes whose kind is at least a given number: 0 means all, 1 means all except signals.
 ///
 /// Index: `signals_pending`, read from the start of the kind to the end of the inbox.
-pub const PENDING_ALL: &str = "\
+pub const PENDING_ALL: &str = concat!(
+    "\
 select s.instance_id, s.id, s.kind, s.name, s.message_sequence, s.command_sequence, s.wait_id \
-from unnest((select $1::bigint[]), (select $2::smallint[])) as l(instance, kind) \
+from ",
+    arrays!(1 instance bigint, 2 kind smallint),
+    " l \
 cross join lateral ( \
     select s.instance_id, s.id, s.kind, s.name, s.message_sequence, s.command_sequence, s.wait_id \
     from abide.signals s \
     where s.instance_id = l.instance and s.kind >= l.kind and s.status in (1, 2) offset 0 \
-) s";
+) s"
+);
 
 /// The pending signals of given names up to a sequence, with all columns (rule 7.4).
 ///
@@ -166,8 +186,9 @@ cross join lateral ( \
 pub const AWAITED: &str = concat!(
     "select ",
     command_columns!(),
-    " from unnest((select $1::bigint[]), (select $2::text[]), (select $3::bigint[])) \
-        as l(instance, name, upto) \
+    " from ",
+    arrays!(1 instance bigint, 2 name text, 3 upto bigint),
+    " l \
     cross join lateral ( \
         select * from abide.signals s where s.instance_id = l.instance and s.kind = 0 \
             and s.name = l.name and s.message_sequence <= l.upto and s.status in (1, 2) offset 0 \
@@ -201,7 +222,8 @@ pub const APPLIED: &str = concat!(
 ///
 /// Indexes: `signals_pending` and `signals_pkey`. Both runs are locked, or new. The commands are gathered into arrays
 /// first: a planner that does not know how many there are might read the whole table to join them.
-pub const MOVE_PENDING: &str = "\
+pub const MOVE_PENDING: &str = concat!(
+    "\
 update abide.signals s set instance_id = c.heir, command_sequence = c.number \
 from ( \
     select unnest(a.ids) as id, unnest(a.heirs) as heir, unnest(a.numbers) as number from ( \
@@ -209,7 +231,9 @@ from ( \
         from ( \
             select p.id, m.heir, \
                 row_number() over (partition by m.giver order by p.message_sequence) as number \
-            from unnest((select $1::bigint[]), (select $2::bigint[])) as m(giver, heir) \
+            from ",
+    arrays!(1 giver bigint, 2 heir bigint),
+    " m \
             cross join lateral ( \
                 select p.id, p.message_sequence from abide.signals p \
                 where p.instance_id = m.giver and p.status in (1, 2) \
@@ -218,7 +242,8 @@ from ( \
         ) q \
     ) a \
 ) c \
-where s.id = c.id";
+where s.id = c.id"
+);
 
 /// Marks held records as expired.
 ///

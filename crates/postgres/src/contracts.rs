@@ -6,6 +6,7 @@ use abide_core::model::{ContractId, InstanceId, Json, Timestamp};
 use abide_kernel::Result;
 use tokio_postgres::Row as Answered;
 
+use crate::arrays::arrays;
 use crate::cells::each;
 use crate::param::Param;
 use crate::txn::Transaction;
@@ -25,10 +26,14 @@ select id, contract from abide.definitions where id = any((select $1::bigint[]):
 /// Inserts contracts; existing ones stay unchanged.
 ///
 /// Index: `definitions_pkey`. Locks: the rows, by id.
-pub const DEFINE: &str = "\
+pub const DEFINE: &str = concat!(
+    "\
 insert into abide.definitions (id, contract, used_at) \
-select id, contract, $3 from unnest($1::bigint[], $2::text[]) as c(id, contract) \
-on conflict (id) do nothing";
+select id, contract, $3 from ",
+    arrays!(1 id bigint, 2 contract text),
+    " c \
+on conflict (id) do nothing"
+);
 
 /// Records that contracts are used. It runs before they are written: it waits for a transaction that is about to delete
 /// one, and then the contract is written anew.

@@ -3,6 +3,7 @@
 use abide_core::model::{Document, DocumentKind, Json, Name, Timestamp};
 use abide_kernel::{DocumentPage, Result};
 
+use crate::arrays::arrays;
 use crate::cells::{Cells, each};
 use crate::param::Param;
 use crate::pool::Pool;
@@ -12,15 +13,23 @@ use crate::txn::Transaction;
 /// Inserts or overwrites documents by kind and name.
 ///
 /// Index: `documents_pkey`. Locks: the rows, by kind and name.
-pub const KEEP: &str = "\
+pub const KEEP: &str = concat!(
+    "\
 insert into abide.documents (kind, name, body, updated_at) \
-select kind, name, body, $4 from unnest($1::smallint[], $2::text[], $3::text[]) as c(kind, name, body) \
-on conflict (kind, name) do update set body = excluded.body, updated_at = excluded.updated_at";
+select kind, name, body, $4 from ",
+    arrays!(1 kind smallint, 2 name text, 3 body text),
+    " c \
+on conflict (kind, name) do update set body = excluded.body, updated_at = excluded.updated_at"
+);
 
 /// Deletes documents. Index: `documents_pkey`.
-pub const FORGET: &str = "\
-delete from abide.documents d using unnest($1::smallint[], $2::text[]) as c(kind, name) \
-where d.kind = c.kind and d.name = c.name";
+pub const FORGET: &str = concat!(
+    "\
+delete from abide.documents d using ",
+    arrays!(1 kind smallint, 2 name text),
+    " c \
+where d.kind = c.kind and d.name = c.name"
+);
 
 /// The documents of a kind above a name, by name. Index: `documents_pkey`.
 pub const DOCUMENTS: &str = "\

@@ -6,6 +6,7 @@ use abide_core::model::{Event, EventSequence, Name, Timestamp};
 use abide_core::rules::event::Payload;
 use abide_kernel::{Error, EventFilter, EventPage, NewEvent, Result};
 
+use crate::arrays::arrays;
 use crate::cells::{Cells, each};
 use crate::param::{Param, parts};
 use crate::pool::Pool;
@@ -38,13 +39,17 @@ returning event_type, event_id, sequence";
 /// The sequence numbers of the given events that exist.
 ///
 /// Index: `events_known`.
-pub const KNOWN_EVENTS: &str = "\
+pub const KNOWN_EVENTS: &str = concat!(
+    "\
 select e.event_type, e.event_id, e.sequence \
-from unnest((select $1::text[]), (select $2::text[])) as k(event_type, event_id) \
+from ",
+    arrays!(1 event_type text, 2 event_id text),
+    " k \
 cross join lateral ( \
     select * from abide.events e \
     where e.event_type = k.event_type and e.event_id = k.event_id limit 1 \
-) e";
+) e"
+);
 
 /// The first events of a type above a sequence number, in order.
 ///

@@ -5,6 +5,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use abide_core::model::{Extra, Inbox, InstanceId, Json, Key, NewRow, Run, Started};
 use abide_kernel::{Error, Result};
 
+use crate::arrays::arrays;
 use crate::cells::{Cells, each};
 use crate::commands;
 use crate::param::{Param, parts};
@@ -15,7 +16,8 @@ use crate::write::{stored, written};
 /// Inserts instances without keys and policies, each the first run of a chain; returns their ids, in order.
 ///
 /// Such rows cannot conflict, so the statement neither checks for conflicts nor guards against them.
-pub const INSERT: &str = "\
+pub const INSERT: &str = concat!(
+    "\
 insert into abide.instances (kind, machine, version, first_step, step, state, status, cause, \
     key, key_scope, unique_key, unique_scope, queue, priority, due_at, partition_key, behind, \
     parent_id, parent_barrier, history, history_seq, created_at, updated_at, contract_id) \
@@ -23,14 +25,17 @@ select c.kind, c.machine, c.version, c.step, c.step, c.state, c.status, c.cause,
     c.key, c.key_scope, c.unique_key, c.unique_scope, c.queue, c.priority, c.due_at, \
     c.partition_key, c.behind, c.parent_id, c.parent_barrier, c.history, c.history::int, \
     c.created_at, c.created_at, c.contract_id \
-from unnest($1::smallint[], $2::text[], $3::int[], $4::text[], $5::text[], $6::smallint[], \
-    $7::smallint[], $8::text[], $9::int[], $10::bytea[], $11::int[], $12::text[], $13::smallint[], \
-    $14::timestamptz[], $15::text[], $16::boolean[], $17::bigint[], $18::int[], $19::boolean[], \
-    $20::timestamptz[], $21::bigint[]) \
-    as c(kind, machine, version, step, state, status, cause, key, key_scope, unique_key, \
-    unique_scope, queue, priority, due_at, partition_key, behind, parent_id, parent_barrier, \
-    history, created_at, contract_id) \
-returning id";
+from ",
+    arrays!(
+        1 kind smallint, 2 machine text, 3 version int, 4 step text, 5 state text, 6 status smallint,
+        7 cause smallint, 8 key text, 9 key_scope int, 10 unique_key bytea, 11 unique_scope int, 12 queue text,
+        13 priority smallint, 14 due_at timestamptz, 15 partition_key text, 16 behind boolean,
+        17 parent_id bigint, 18 parent_barrier int, 19 history boolean, 20 created_at timestamptz,
+        21 contract_id bigint,
+    ),
+    " c \
+returning id"
+);
 
 /// Inserts instances of which some have keys or policies, or continue a chain; returns the ids that were drawn, in
 /// order, and the ids that were inserted.
@@ -39,17 +44,19 @@ returning id";
 /// Rows are inserted by `place`, so that two batches with common keys wait in the same order. Indexes:
 /// `instances_key_taken`, `instances_unique_key_taken`. It has no join: the caller compares the two lists, which has
 /// the same cost per row at every size.
-pub const INSERT_KEYED: &str = "\
+pub const INSERT_KEYED: &str = concat!(
+    "\
 with input as materialized ( \
     select nextval('abide.instances_id_seq') as id, c.* \
-    from unnest($1::smallint[], $2::text[], $3::int[], $4::text[], $5::text[], $6::smallint[], \
-        $7::smallint[], $8::text[], $9::int[], $10::bytea[], $11::int[], $12::text[], \
-        $13::smallint[], $14::timestamptz[], $15::text[], $16::boolean[], $17::bigint[], \
-        $18::int[], $19::boolean[], $20::timestamptz[], $21::bigint[], $22::bigint[], $23::text[], \
-        $24::text[], $25::int[]) \
-        as c(kind, machine, version, step, state, status, cause, key, key_scope, unique_key, \
-        unique_scope, queue, priority, due_at, partition_key, behind, parent_id, parent_barrier, \
-        history, created_at, contract_id, first_id, policy, extra, place) \
+    from ",
+    arrays!(
+        1 kind smallint, 2 machine text, 3 version int, 4 step text, 5 state text, 6 status smallint,
+        7 cause smallint, 8 key text, 9 key_scope int, 10 unique_key bytea, 11 unique_scope int, 12 queue text,
+        13 priority smallint, 14 due_at timestamptz, 15 partition_key text, 16 behind boolean,
+        17 parent_id bigint, 18 parent_barrier int, 19 history boolean, 20 created_at timestamptz,
+        21 contract_id bigint, 22 first_id bigint, 23 policy text, 24 extra text, 25 place int,
+    ),
+    " c \
 ), inserted as ( \
     insert into abide.instances (id, kind, machine, version, first_step, step, state, status, \
         cause, key, key_scope, unique_key, unique_scope, queue, priority, due_at, partition_key, \
@@ -64,7 +71,8 @@ with input as materialized ( \
     returning id \
 ) \
 select (select array_agg(id) from input), \
-    (select coalesce(array_agg(id), '{}') from inserted)";
+    (select coalesce(array_agg(id), '{}') from inserted)"
+);
 
 /// The holder of each key, and the holder of the unique key beside it. Locks nothing.
 ///
@@ -92,7 +100,8 @@ where n.xmin <> pg_current_xact_id_if_assigned()::xid";
 /// Writes a start into a reserved row (rule 2.7): all columns of an insert, except its creation time.
 ///
 /// Index: `instances_pkey`. The row is locked already.
-pub const OPEN: &str = "\
+pub const OPEN: &str = concat!(
+    "\
 update abide.instances i set kind = c.kind, machine = c.machine, version = c.version, \
     first_step = c.step, step = c.step, state = c.state, status = c.status, cause = c.cause, \
     key = c.key, key_scope = c.key_scope, unique_key = c.unique_key, \
@@ -101,14 +110,17 @@ update abide.instances i set kind = c.kind, machine = c.machine, version = c.ver
     parent_barrier = c.parent_barrier, history = c.history, history_seq = c.history::int, \
     updated_at = c.created_at, contract_id = c.contract_id, first_id = c.first_id, \
     policy = c.policy, extra = c.extra \
-from unnest($1::smallint[], $2::text[], $3::int[], $4::text[], $5::text[], $6::smallint[], \
-    $7::smallint[], $8::text[], $9::int[], $10::bytea[], $11::int[], $12::text[], $13::smallint[], \
-    $14::timestamptz[], $15::text[], $16::boolean[], $17::bigint[], $18::int[], $19::boolean[], \
-    $20::timestamptz[], $21::bigint[], $22::bigint[], $23::text[], $24::text[]) \
-    as c(kind, machine, version, step, state, status, cause, key, key_scope, unique_key, \
-    unique_scope, queue, priority, due_at, partition_key, behind, parent_id, parent_barrier, \
-    history, created_at, contract_id, first_id, policy, extra) \
-where i.id = $25";
+from ",
+    arrays!(
+        1 kind smallint, 2 machine text, 3 version int, 4 step text, 5 state text, 6 status smallint,
+        7 cause smallint, 8 key text, 9 key_scope int, 10 unique_key bytea, 11 unique_scope int, 12 queue text,
+        13 priority smallint, 14 due_at timestamptz, 15 partition_key text, 16 behind boolean,
+        17 parent_id bigint, 18 parent_barrier int, 19 history boolean, 20 created_at timestamptz,
+        21 contract_id bigint, 22 first_id bigint, 23 policy text, 24 extra text,
+    ),
+    " c \
+where i.id = $25"
+);
 
 /// Maximum number of attempts to insert a row whose key was taken, but had no holder when the holder was read.
 const TRIES_MAX: usize = 5;

@@ -3,6 +3,7 @@
 use abide_core::model::{AnyKey, InstanceId, Key, UniqueKey};
 use abide_kernel::{GivenUp, Holder, Result};
 
+use crate::arrays::arrays;
 use crate::cells::Cells;
 use crate::param::{Param, parts};
 use crate::txn::Transaction;
@@ -22,12 +23,15 @@ from abide.instances i where i.id = any((select $1::bigint[])::bigint[]) order b
 /// Removes statuses from scopes.
 ///
 /// Index: `instances_pkey`. The rows are locked already.
-pub const GIVE_UP_KEYS: &str = "\
+pub const GIVE_UP_KEYS: &str = concat!(
+    "\
 update abide.instances i set key_scope = i.key_scope & ~c.key_scope, \
     unique_scope = i.unique_scope & ~c.unique_scope \
-from unnest((select $1::bigint[]), (select $2::int[]), (select $3::int[])) \
-    as c(id, key_scope, unique_scope) \
-where i.id = c.id";
+from ",
+    arrays!(1 id bigint, 2 key_scope int, 3 unique_scope int),
+    " c \
+where i.id = c.id"
+);
 
 /// Reads the keys of instances, and the holder of each.
 pub(crate) async fn holders(txn: &mut Transaction<'_>, ids: &[InstanceId]) -> Result<Vec<Holder>> {

@@ -16,6 +16,7 @@
 //! lock of an instance also covers its inbox.
 
 mod around;
+mod arrays;
 mod begin;
 mod cells;
 mod census;

@@ -9,6 +9,7 @@ use abide_core::model::{
 use abide_kernel::{Lapsed, Result, Touched};
 use tokio_postgres::Row as Answered;
 
+use crate::arrays::arrays;
 use crate::cells::{Cells, each};
 use crate::claim::lane_params;
 use crate::param::Param;
@@ -175,7 +176,9 @@ order by c.id";
 pub const BLOCKED: &str = concat!(
     "\
 select b.id, b.partition_key \
-from unnest((select $1::text[]), (select $2::int[])) as l(machine, version) \
+from ",
+    arrays!(1 machine text, 2 version int),
+    " l \
 cross join lateral ( \
     select i.id, i.partition_key from abide.instances i \
     where i.status = 1 and i.due_at is null and i.machine = l.machine \

@@ -5,6 +5,7 @@ use abide_core::model::{Event, EventSequence, Json, Name, Timestamp};
 use abide_kernel::{EventLookup, FoundEvents, LookbackPath, PathId, Result, Span, Term};
 use tokio_postgres::Row;
 
+use crate::arrays::arrays;
 use crate::cells::{Cells, each};
 use crate::param::{Param, parts};
 use crate::txn::Transaction;
@@ -117,9 +118,13 @@ delete from abide.event_paths where id = any(array( \
 returning id";
 
 /// Writes terms of events.
-pub const WRITE_TERMS: &str = "\
+pub const WRITE_TERMS: &str = concat!(
+    "\
 insert into abide.event_terms (path_id, value, sequence, published_at) \
-select * from unnest($1::bigint[], $2::text[], $3::bigint[], $4::timestamptz[])";
+select * from ",
+    arrays!(1 path_id bigint, 2 value text, 3 sequence bigint, 4 published_at timestamptz),
+    " r"
+);
 
 /// Finds the newest events that have one of the given values at a path. Returns `None` if no wait looks back on the
 /// path.

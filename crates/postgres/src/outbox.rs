@@ -5,6 +5,7 @@ use abide_kernel::{
     OutboxDepth, OutboxProblem, OutboxRow, OutboxRows, RefusedPage, RefusedRequest, Result,
 };
 
+use crate::arrays::arrays;
 use crate::cells::{Cells, each};
 use crate::param::{Param, parts};
 use crate::pool::Pool;
@@ -27,12 +28,16 @@ pub const TAKE_OUTBOX: &str =
     "delete from abide.outbox where id = any((select $1::bigint[])::bigint[])";
 
 /// Records rows as refused. Index: `outbox_pkey`.
-pub const REFUSE_OUTBOX: &str = "\
+pub const REFUSE_OUTBOX: &str = concat!(
+    "\
 insert into abide.outbox_refused (outbox_id, created_at, refused_at, role, reason, problem, request) \
 select r.id, o.created_at, $1, o.role, r.reason, r.problem, o.request \
-from unnest($2::bigint[], $3::text[], $4::text[]) as r(id, reason, problem) \
+from ",
+    arrays!(2 id bigint, 3 reason text, 4 problem text),
+    " r \
 cross join lateral (select created_at, role, request from abide.outbox o where o.id = r.id limit 1) o \
-order by r.id";
+order by r.id"
+);
 
 /// The first rows except given ones, up to a number of bytes in total, but at least one.
 ///

@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet};
 use abide_core::model::{Fingerprint, RequestId, Timestamp};
 use abide_kernel::{Recall, Result};
 
+use crate::arrays::arrays;
 use crate::cells::each;
 use crate::param::{Param, parts};
 use crate::txn::Transaction;
@@ -30,11 +31,14 @@ cross join lateral ( \
     where q.caller = r.caller and q.key = r.key and q.part = r.part limit 1) q";
 
 /// Stores the responses to requests. `requests_known` ensures one per request.
-pub const REMEMBER: &str = "\
+pub const REMEMBER: &str = concat!(
+    "\
 insert into abide.requests (created_at, caller, key, part, fingerprint, answer) \
 select $1, r.caller, r.key, r.part, r.fingerprint, r.answer \
-from unnest($2::text[], $3::text[], $4::int[], $5::text[], $6::text[]) \
-    as r(caller, key, part, fingerprint, answer)";
+from ",
+    arrays!(2 caller text, 3 key text, 4 part int, 5 fingerprint text, 6 answer text),
+    " r"
+);
 
 /// Deletes old requests.
 ///

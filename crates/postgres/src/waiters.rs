@@ -9,6 +9,7 @@ use abide_kernel::{
 };
 use tokio_postgres::Row;
 
+use crate::arrays::arrays;
 use crate::cells::{Cells, each};
 use crate::commands;
 use crate::param::{Param, parts};
@@ -61,8 +62,9 @@ pub const WAITERS: &str = concat!(
     "select nextval('abide.signals_id_seq'), \
         (select i.key from abide.instances i where i.id = w.instance_id), ",
     waiter_columns!(),
-    " from unnest((select $1::text[]), (select $2::text[]), (select $3::text[])) \
-        as p(event_type, path, value) \
+    " from ",
+    arrays!(1 event_type text, 2 path text, 3 value text),
+    " p \
     cross join lateral ( \
         select * from abide.waiters w \
         where w.event_type = p.event_type and w.path = p.path and w.value = p.value \
@@ -96,8 +98,12 @@ pub const OPEN_WAITERS: &str = concat!(
     "with opened as ( \
         insert into abide.waiters (instance_id, partition_key, wait_id, place, event_type, path, \
             value, conditions, since, deadline) \
-        select * from unnest($1::bigint[], $2::text[], $3::text[], $4::int[], $5::text[], \
-            $6::text[], $7::text[], $8::text[], $9::timestamptz[], $10::timestamptz[]) \
+        select * from ",
+    arrays!(
+        1 instance_id bigint, 2 partition_key text, 3 wait_id text, 4 place int, 5 event_type text, 6 path text,
+        7 value text, 8 conditions text, 9 since timestamptz, 10 deadline timestamptz,
+    ),
+    " r \
         returning event_type \
     ), counted as materialized ( \
         select event_type, count(*) as total from opened group by event_type \

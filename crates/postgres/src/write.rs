@@ -8,6 +8,7 @@ use abide_core::model::{
 };
 use abide_kernel::{Advance, Changes, Error, Finish, Move, MovedHistory, Result, Wake};
 
+use crate::arrays::arrays;
 use crate::keys;
 use crate::param::{Param, parts, without_nul};
 use crate::txn::Transaction;
@@ -20,45 +21,59 @@ use crate::txn::Transaction;
 /// Index: `instances_pkey`. The rows are locked already. It changes no indexed column, so the new version is stored
 /// beside the old one and no index is written. A large state that stays the same is not written again: both versions
 /// point to it.
-pub const ADVANCE: &str = "\
+pub const ADVANCE: &str = concat!(
+    "\
 update abide.instances i set step = c.step, step_seq = c.step_seq, attempt = c.attempt, \
     epoch = c.epoch, settled = c.settled, settled_before = c.settled_before, cause = c.cause, \
     history_seq = c.history_seq, state = coalesce(c.state, i.state), updated_at = $1 \
-from unnest((select $2::bigint[]), (select $3::text[]), (select $4::int[]), (select $5::int[]), \
-    (select $6::bigint[]), (select $7::bigint[]), (select $8::smallint[]), (select $9::int[]), \
-    (select $10::text[]), (select $11::bigint[])) \
-    as c(id, step, step_seq, attempt, epoch, settled, cause, history_seq, state, settled_before) \
-where i.id = c.id";
+from ",
+    arrays!(
+        2 id bigint, 3 step text, 4 step_seq int, 5 attempt int, 6 epoch bigint, 7 settled bigint,
+        8 cause smallint, 9 history_seq int, 10 state text, 11 settled_before bigint,
+    ),
+    " c \
+where i.id = c.id"
+);
 
 /// Writes instances that ended.
 ///
 /// Index: `instances_pkey`. The rows are locked already.
-pub const FINISH: &str = "\
+pub const FINISH: &str = concat!(
+    "\
 update abide.instances i set status = c.status, epoch = c.epoch, settled = c.settled, \
     settled_before = c.settled_before, history_seq = c.history_seq, last_error = c.last_error, finished_at = c.finished_at, \
     result = c.result, updated_at = $1, worker = null, lease_until = null, limit_until = null, due_at = null, \
     extra = c.extra, behind = false \
-from unnest((select $2::bigint[]), (select $3::smallint[]), (select $4::bigint[]), \
-    (select $5::bigint[]), (select $6::int[]), (select $7::text[]), (select $8::timestamptz[]), \
-    (select $9::text[]), (select $10::bigint[]), (select $11::text[])) \
-    as c(id, status, epoch, settled, history_seq, last_error, finished_at, result, settled_before, extra) \
-where i.id = c.id";
+from ",
+    arrays!(
+        2 id bigint, 3 status smallint, 4 epoch bigint, 5 settled bigint, 6 history_seq int, 7 last_error text,
+        8 finished_at timestamptz, 9 result text, 10 settled_before bigint, 11 extra text,
+    ),
+    " c \
+where i.id = c.id"
+);
 
 /// Writes instances that received signals.
 ///
 /// Index: `instances_pkey`. Locks: nothing that is not locked already.
-pub const WAKE: &str = "\
+pub const WAKE: &str = concat!(
+    "\
 update abide.instances i set status = c.status, due_at = c.due_at, behind = c.behind, cause = c.cause, \
     history_seq = c.history_seq, extra = c.extra, updated_at = $1 \
-from unnest((select $2::bigint[]), (select $3::smallint[]), (select $4::timestamptz[]), \
-    (select $5::boolean[]), (select $6::smallint[]), (select $7::int[]), (select $8::text[])) \
-    as c(id, status, due_at, behind, cause, history_seq, extra) \
-where i.id = c.id";
+from ",
+    arrays!(
+        2 id bigint, 3 status smallint, 4 due_at timestamptz, 5 behind boolean, 6 cause smallint,
+        7 history_seq int, 8 extra text,
+    ),
+    " c \
+where i.id = c.id"
+);
 
 /// Writes all other changes: every column that can change.
 ///
 /// Index: `instances_pkey`. The rows are locked already.
-pub const MOVE: &str = "\
+pub const MOVE: &str = concat!(
+    "\
 update abide.instances i set status = c.status, step = c.step, step_seq = c.step_seq, \
     attempt = c.attempt, queue = c.queue, priority = c.priority, due_at = c.due_at, \
     behind = c.behind, worker = c.worker, epoch = c.epoch, settled = c.settled, cause = c.cause, \
@@ -67,66 +82,82 @@ update abide.instances i set status = c.status, step = c.step, step_seq = c.step
     settled_before = c.settled_before, extra = c.extra, updated_at = $1, \
     lease_until = case when c.status = 3 then i.lease_until end, \
     limit_until = case when c.status = 3 then i.limit_until end \
-from unnest((select $2::bigint[]), (select $3::smallint[]), (select $4::text[]), \
-    (select $5::int[]), (select $6::int[]), (select $7::text[]), (select $8::smallint[]), \
-    (select $9::timestamptz[]), (select $10::boolean[]), (select $11::bigint[]), \
-    (select $12::bigint[]), (select $13::bigint[]), (select $14::smallint[]), (select $15::int[]), \
-    (select $16::text[]), (select $17::timestamptz[]), (select $18::text[]), (select $19::text[]), \
-    (select $20::smallint[]), (select $21::bigint[]), (select $22::text[])) \
-    as c(id, status, step, step_seq, attempt, queue, priority, due_at, behind, worker, epoch, \
-    settled, cause, history_seq, last_error, finished_at, state, result, kind, settled_before, extra) \
-where i.id = c.id";
+from ",
+    arrays!(
+        2 id bigint, 3 status smallint, 4 step text, 5 step_seq int, 6 attempt int, 7 queue text,
+        8 priority smallint, 9 due_at timestamptz, 10 behind boolean, 11 worker bigint, 12 epoch bigint,
+        13 settled bigint, 14 cause smallint, 15 history_seq int, 16 last_error text,
+        17 finished_at timestamptz, 18 state text, 19 result text, 20 kind smallint, 21 settled_before bigint,
+        22 extra text,
+    ),
+    " c \
+where i.id = c.id"
+);
 
 /// Writes the leases of rows that are held. The lease of a row that is no longer held is removed by the statement that
 /// ended the hold.
 ///
 /// Index: `instances_pkey`. The rows are locked already, or were claimed in this transaction.
-pub const LEASE: &str = "\
+pub const LEASE: &str = concat!(
+    "\
 update abide.instances i set lease_until = c.lease_until, limit_until = c.limit_until, \
     updated_at = $1 \
-from unnest((select $2::bigint[]), (select $3::timestamptz[]), (select $4::timestamptz[])) \
-    as c(id, lease_until, limit_until) \
-where i.id = c.id";
+from ",
+    arrays!(2 id bigint, 3 lease_until timestamptz, 4 limit_until timestamptz),
+    " c \
+where i.id = c.id"
+);
 
 /// Appends to histories.
 ///
 /// Index: `history_pkey`, which also ensures that event numbers are unique.
-pub const APPEND: &str = "\
+pub const APPEND: &str = concat!(
+    "\
 insert into abide.history (instance_id, seq, at, events) \
-select * from unnest($1::bigint[], $2::int[], $3::timestamptz[], $4::text[])";
+select * from ",
+    arrays!(1 instance_id bigint, 2 seq int, 3 at timestamptz, 4 events text),
+    " r"
+);
 
 /// Replaces rows of histories by others.
 ///
 /// Index: `history_pkey`, one look-up for each, also before the table has statistics. The instances are locked already.
-pub const MOVE_HISTORY: &str = "\
+pub const MOVE_HISTORY: &str = concat!(
+    "\
 update abide.history h set seq = f.seq, at = f.at, events = f.events \
 from ( \
     select x.place, c.seq, c.at, c.events \
-    from unnest((select $1::bigint[]), (select $2::int[]), (select $3::int[]), (select $4::timestamptz[]), \
-        (select $5::text[])) \
-        as c(instance_id, was, seq, at, events) \
+    from ",
+    arrays!(1 instance_id bigint, 2 was int, 3 seq int, 4 at timestamptz, 5 events text),
+    " c \
     cross join lateral ( \
         select x.ctid as place from abide.history x where x.instance_id = c.instance_id and x.seq = c.was offset 0 \
     ) x \
 ) f \
-where h.ctid = f.place";
+where h.ctid = f.place"
+);
 
 /// Inserts or overwrites declarations by machine and version; writes nothing if nothing differs.
 ///
 /// Index: `machines_pkey`. Locks: the rows, by machine and version.
-pub const DECLARE: &str = "\
+pub const DECLARE: &str = concat!(
+    "\
 insert into abide.machines as m \
     (machine, version, kind, first_step, queue, history, contract_id, policy) \
-select * from unnest($1::text[], $2::int[], $3::smallint[], $4::text[], $5::text[], $6::boolean[], \
-    $7::bigint[], $8::text[]) \
-    as c(machine, version, kind, first_step, queue, history, contract_id, policy) \
+select * from ",
+    arrays!(
+        1 machine text, 2 version int, 3 kind smallint, 4 first_step text, 5 queue text, 6 history boolean,
+        7 contract_id bigint, 8 policy text,
+    ),
+    " c \
 on conflict (machine, version) do update \
     set kind = excluded.kind, first_step = excluded.first_step, queue = excluded.queue, \
         history = excluded.history, contract_id = excluded.contract_id, \
         policy = excluded.policy \
     where (m.kind, m.first_step, m.queue, m.history, m.contract_id, m.policy) is distinct from \
         (excluded.kind, excluded.first_step, excluded.queue, excluded.history, \
-        excluded.contract_id, excluded.policy)";
+        excluded.contract_id, excluded.policy)"
+);
 
 /// Marks runs that are followed by another: they hold no key, and have no place at their parent's barrier (rule 2.4).
 ///
