@@ -11,7 +11,7 @@ use abide_core::rules::commit::InboxNeeds;
 use abide_kernel::Result;
 use tokio_postgres::Row;
 
-use crate::arrays::arrays;
+use crate::arrays::{Forms, arrays, forms};
 use crate::cells::{Cells, each};
 use crate::param::{Param, parts, without_nul};
 use crate::txn::Transaction;
@@ -35,11 +35,11 @@ select nextval('abide.signals_id_seq') from generate_series(1, (select $1::bigin
 /// The records that were accepted in chains with dedup keys (rule 7.3). Locks nothing: the run of the chain is locked.
 ///
 /// Index: `signals_dedup`.
-pub const DEDUPED: &str = concat!(
+pub const DEDUPED: Forms = forms!(
     "select ",
     command_columns!(),
-    " from ",
-    arrays!(1 chain bigint, 2 kind smallint, 3 dedup_key text),
+    " from ";
+    [1 chain bigint, 2 kind smallint, 3 dedup_key text];
     " k \
     cross join lateral ( \
         select * from abide.signals s where s.chain_id = k.chain and s.kind = k.kind \
@@ -86,20 +86,20 @@ cross join lateral ( \
 /// Inserts records.
 ///
 /// Index: `signals_dedup` ensures that a dedup key occurs once in a chain. The runs of the records are locked.
-pub const INSERT_COMMANDS: &str = concat!(
+pub const INSERT_COMMANDS: Forms = forms!(
     "\
 insert into abide.signals (id, kind, name, status, rejection, instance_id, chain_id, key, \
     message_sequence, arguments, validation_errors, dedup_key, source, wait_id, step_sequence, \
     received_at, hold_until, closed_at, result, error, claimed_source, command_sequence, \
     operation, graph_step) \
-select * from ",
-    arrays!(
+select * from ";
+    [
         1 id bigint, 2 kind smallint, 3 name text, 4 status smallint, 5 rejection smallint,
         6 instance_id bigint, 7 chain_id bigint, 8 key text, 9 message_sequence bigint, 10 arguments text,
         11 validation_errors text, 12 dedup_key text, 13 source text, 14 wait_id text, 15 step_sequence int,
         16 received_at timestamptz, 17 hold_until timestamptz, 18 closed_at timestamptz, 19 result text,
         20 error text, 21 claimed_source text, 22 command_sequence bigint, 23 operation int, 24 graph_step text,
-    ),
+    ];
     " r"
 );
 
@@ -131,16 +131,16 @@ where s.id = c.id"
 /// Closes pending records.
 ///
 /// Index: `signals_pkey`. The runs of the records are locked.
-pub const CLOSE: &str = concat!(
+pub const CLOSE: Forms = forms!(
     "\
 update abide.signals s set status = c.status, wait_id = coalesce(c.wait_id, s.wait_id), \
     step_sequence = c.step_sequence, result = c.result, error = c.error, closed_at = $1, \
     operation = c.operation, graph_step = c.graph_step \
-from ",
-    arrays!(
+from ";
+    [
         2 id bigint, 3 status smallint, 4 wait_id text, 5 step_sequence int, 6 result text, 7 error text,
         8 operation int, 9 graph_step text,
-    ),
+    ];
     " c \
 where s.id = c.id"
 );
@@ -150,11 +150,11 @@ where s.id = c.id"
 ///
 /// Index: `signals_pending`, read from the start of a name to its end. The `order by` makes the planner use it also if
 /// one name in one inbox is most of the table; otherwise a search for another name would read all of them.
-pub const PENDING_NAMED: &str = concat!(
+pub const PENDING_NAMED: Forms = forms!(
     "\
 select s.instance_id, s.id, s.kind, s.name, s.message_sequence, s.command_sequence, s.wait_id \
-from ",
-    arrays!(1 instance bigint, 2 name text),
+from ";
+    [1 instance bigint, 2 name text];
     " l \
 cross join lateral ( \
     select s.instance_id, s.id, s.kind, s.name, s.message_sequence, s.command_sequence, s.wait_id \
@@ -183,11 +183,11 @@ cross join lateral ( \
 /// The pending signals of given names up to a sequence, with all columns (rule 7.4).
 ///
 /// Index: `signals_pending`, read from the start of a name to that sequence.
-pub const AWAITED: &str = concat!(
+pub const AWAITED: Forms = forms!(
     "select ",
     command_columns!(),
-    " from ",
-    arrays!(1 instance bigint, 2 name text, 3 upto bigint),
+    " from ";
+    [1 instance bigint, 2 name text, 3 upto bigint];
     " l \
     cross join lateral ( \
         select * from abide.signals s where s.instance_id = l.instance and s.kind = 0 \
@@ -305,7 +305,7 @@ pub(crate) async fn deduped(
         Param::list(keys.iter().map(|(_, kind, _)| kind.code())),
         Param::list(keys.iter().map(|(_, _, dedup_key)| dedup_key.as_str())),
     ];
-    read_commands(&txn.read(DEDUPED, params).await?)
+    read_commands(&txn.read_rows(DEDUPED, keys.len(), params).await?)
 }
 
 /// Reads the signals that are held for keys, by id. Uses the rows that the insert just before has read, if any.
@@ -362,7 +362,7 @@ pub(crate) fn insert_commands(txn: &mut Transaction<'_>, commands: &[Command]) -
     // Rows that were found only to write their record are not locked next.
     txn.locked_ahead.clear();
     for part in parts(commands, |one| one.arguments.size()) {
-        txn.write(INSERT_COMMANDS, columns(part))?;
+        txn.write_rows(INSERT_COMMANDS, part.len(), columns(part))?;
     }
     Ok(())
 }
@@ -396,7 +396,7 @@ pub(crate) fn close(txn: &mut Transaction<'_>, closings: &[Closing], now: Timest
                     .map(|one| one.graph_step.as_ref().map(Name::as_str)),
             ),
         ];
-        txn.write(CLOSE, params)?;
+        txn.write_rows(CLOSE, part.len(), params)?;
     }
     Ok(())
 }
@@ -429,11 +429,16 @@ pub(crate) async fn pending(
     let mut rows = Vec::new();
     match (named.is_empty(), from_kind.is_empty()) {
         (true, true) => {}
-        (false, true) => rows = txn.read(PENDING_NAMED, by_name).await?,
+        (false, true) => {
+            rows = txn.read_rows(PENDING_NAMED, named.len(), by_name).await?;
+        }
         (true, false) => rows = txn.read(PENDING_ALL, by_kind).await?,
         (false, false) => {
             let (some, others) = txn
-                .read_both((PENDING_NAMED, by_name), (PENDING_ALL, by_kind))
+                .read_both(
+                    PENDING_NAMED.of(named.len(), by_name),
+                    (PENDING_ALL, by_kind),
+                )
                 .await?;
             rows.extend(some);
             rows.extend(others);
@@ -469,7 +474,7 @@ pub(crate) async fn awaited(
         Param::list(named.iter().map(|(_, name, _)| *name)),
         Param::list(named.iter().map(|(_, _, upto)| *upto)),
     ];
-    in_order(&txn.read(AWAITED, params).await?)
+    in_order(&txn.read_rows(AWAITED, named.len(), params).await?)
 }
 
 /// Reads the pending updates and cancellations of instances.

@@ -6,6 +6,7 @@ use abide_core::model::{InstanceId, Key, Target};
 use abide_kernel::{Found, Op, Result};
 use tokio_postgres::Row;
 
+use crate::arrays::Forms;
 use crate::cells::{Cells, each};
 use crate::commands;
 use crate::load::{self, lock_columns};
@@ -91,41 +92,69 @@ macro_rules! of_key {
 }
 pub(crate) use of_key;
 
+/// The text of [`FIND`] over these targets.
+macro_rules! find {
+    ($targets:literal) => {
+        concat!(
+            "select case when $3 then nextval('abide.signals_id_seq') end, f.id, f.key, f.partition_key \
+            from ( \
+                select t.place, coalesce(t.id, ",
+            of_key!("t.key"),
+            ") as id from ",
+            $targets,
+            " offset 0 \
+            ) t \
+            left join lateral ( \
+                select i.id, i.key, i.partition_key from abide.instances i where i.id = t.id offset 0 \
+            ) f on true \
+            order by t.place"
+        )
+    };
+}
+
+/// The text of [`LOCK_FOUND`] over these targets.
+macro_rules! lock_found {
+    ($before:literal, $after:literal, $id:literal, $key:literal) => {
+        concat!(
+            "select ",
+            lock_columns!(),
+            " from abide.instances where id = ",
+            $before,
+            "coalesce(",
+            $id,
+            ", ",
+            of_key!($key),
+            ")",
+            $after,
+            " and partition_key is null order by id for no key update"
+        )
+    };
+}
+
 /// The run with each id, or the run that each key refers to, in order, and optionally a new record id for each. Locks
 /// nothing.
 ///
 /// Indexes: `instances_pkey`, and those of the macro above.
-pub const FIND: &str = concat!(
-    "select case when $3 then nextval('abide.signals_id_seq') end, f.id, f.key, f.partition_key \
-    from ( \
-        select t.place, coalesce(t.id, ",
-    of_key!("t.key"),
-    ") as id \
-        from unnest((select $1::bigint[]), (select $2::text[])) with ordinality as t(id, key, place) \
-        offset 0 \
-    ) t \
-    left join lateral ( \
-        select i.id, i.key, i.partition_key from abide.instances i where i.id = t.id offset 0 \
-    ) f on true \
-    order by t.place"
-);
+pub const FIND: Forms = Forms {
+    many: find!(
+        "unnest((select $1::bigint[]), (select $2::text[])) with ordinality as t(id, key, place)"
+    ),
+    one: find!("(select $1::bigint as id, $2::text as key, 1 as place) t"),
+};
 
 /// Locks and loads the runs that [`FIND`] finds, in the order of their ids, except runs in a partition, because the
 /// partition must be locked first.
 ///
 /// Indexes: `instances_pkey`, `instances_key`. Locks: the rows, for no key update, in the order of their ids.
-pub const LOCK_FOUND: &str = concat!(
-    "select ",
-    lock_columns!(),
-    " from abide.instances \
-    where id = any(array( \
-        select coalesce(t.id, ",
-    of_key!("t.key"),
-    ") \
-        from unnest((select $1::bigint[]), (select $2::text[])) as t(id, key))) \
-        and partition_key is null \
-    order by id for no key update"
-);
+pub const LOCK_FOUND: Forms = Forms {
+    many: lock_found!(
+        "any(array( select ",
+        " from unnest((select $1::bigint[]), (select $2::text[])) as t(id, key)))",
+        "t.id",
+        "t.key"
+    ),
+    one: lock_found!("(select ", ")", "$1::bigint", "$2::text"),
+};
 
 /// The newest run of each chain. Locks nothing.
 ///
@@ -202,17 +231,19 @@ pub(crate) async fn find(
     });
     let numbered = txn.delivers && txn.numbers.len() < targets.len();
     let (ids, keys) = (Param::list(ids), Param::list(keys));
-    let find = |numbered| vec![ids.clone(), keys.clone(), Param::one(numbered)];
+    let find = |numbered| {
+        let params = vec![ids.clone(), keys.clone(), Param::one(numbered)];
+        FIND.of(targets.len(), params)
+    };
     // Rows that are found late are locked later, together and without waiting.
     if !txn.delivers || !txn.is_before_rows() {
-        let rows = txn.read(FIND, find(numbered)).await?;
+        let (sql, params) = find(numbered);
+        let rows = txn.read(sql, params).await?;
         return take(txn, &rows);
     }
     // A transaction that delivers locks the found rows next: most of them can be locked in the same round trip.
-    let lock = vec![ids.clone(), keys.clone()];
-    let (rows, locked) = txn
-        .read_both((FIND, find(numbered)), (LOCK_FOUND, lock))
-        .await?;
+    let lock = LOCK_FOUND.of(targets.len(), vec![ids.clone(), keys.clone()]);
+    let (rows, locked) = txn.read_both(find(numbered), lock).await?;
     txn.locked_ahead = load::rows(&locked)?;
     let locked = txn.locked_ahead.iter().map(|row| row.id);
     txn.held.rows.extend(locked);
@@ -224,7 +255,8 @@ pub(crate) async fn find(
     }
     // Between the two statements a run was continued as another. The newer run is locked already. Locking the older one
     // now could wait for a transaction that has locked the older one and waits for the newer one.
-    let rows = txn.read(FIND, find(false)).await?;
+    let (sql, params) = find(false);
+    let rows = txn.read(sql, params).await?;
     take(txn, &rows)
 }
 

@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use abide_core::model::{Extra, Inbox, InstanceId, Json, Key, NewRow, Run, Started};
 use abide_kernel::{Error, Result};
 
-use crate::arrays::arrays;
+use crate::arrays::{Forms, arrays, forms};
 use crate::cells::{Cells, each};
 use crate::commands;
 use crate::param::{Param, parts};
@@ -16,7 +16,7 @@ use crate::write::{stored, written};
 /// Inserts instances without keys and policies, each the first run of a chain; returns their ids, in order.
 ///
 /// Such rows cannot conflict, so the statement neither checks for conflicts nor guards against them.
-pub const INSERT: &str = concat!(
+pub const INSERT: Forms = forms!(
     "\
 insert into abide.instances (kind, machine, version, first_step, step, state, status, cause, \
     key, key_scope, unique_key, unique_scope, queue, priority, due_at, partition_key, behind, \
@@ -25,14 +25,14 @@ select c.kind, c.machine, c.version, c.step, c.step, c.state, c.status, c.cause,
     c.key, c.key_scope, c.unique_key, c.unique_scope, c.queue, c.priority, c.due_at, \
     c.partition_key, c.behind, c.parent_id, c.parent_barrier, c.history, c.history::int, \
     c.created_at, c.created_at, c.contract_id \
-from ",
-    arrays!(
+from ";
+    [
         1 kind smallint, 2 machine text, 3 version int, 4 step text, 5 state text, 6 status smallint,
         7 cause smallint, 8 key text, 9 key_scope int, 10 unique_key bytea, 11 unique_scope int, 12 queue text,
         13 priority smallint, 14 due_at timestamptz, 15 partition_key text, 16 behind boolean,
         17 parent_id bigint, 18 parent_barrier int, 19 history boolean, 20 created_at timestamptz,
         21 contract_id bigint,
-    ),
+    ];
     " c \
 returning id"
 );
@@ -44,18 +44,18 @@ returning id"
 /// Rows are inserted by `place`, so that two batches with common keys wait in the same order. Indexes:
 /// `instances_key_taken`, `instances_unique_key_taken`. It has no join: the caller compares the two lists, which has
 /// the same cost per row at every size.
-pub const INSERT_KEYED: &str = concat!(
+pub const INSERT_KEYED: Forms = forms!(
     "\
 with input as materialized ( \
     select nextval('abide.instances_id_seq') as id, c.* \
-    from ",
-    arrays!(
+    from ";
+    [
         1 kind smallint, 2 machine text, 3 version int, 4 step text, 5 state text, 6 status smallint,
         7 cause smallint, 8 key text, 9 key_scope int, 10 unique_key bytea, 11 unique_scope int, 12 queue text,
         13 priority smallint, 14 due_at timestamptz, 15 partition_key text, 16 behind boolean,
         17 parent_id bigint, 18 parent_barrier int, 19 history boolean, 20 created_at timestamptz,
         21 contract_id bigint, 22 first_id bigint, 23 policy text, 24 extra text, 25 place int,
-    ),
+    ];
     " c \
 ), inserted as ( \
     insert into abide.instances (id, kind, machine, version, first_step, step, state, status, \
@@ -145,9 +145,10 @@ async fn insert_part(
 ) -> Result<Vec<Started>> {
     let rows: Vec<&NewRow> = rows.iter().collect();
     if rows.iter().all(|row| is_plain(row)) {
+        let (insert, params) = INSERT.of(rows.len(), columns(&rows));
         let ids = match is_all {
-            true => txn.read_last(Last::Insert, INSERT, columns(&rows)).await?,
-            false => txn.read(INSERT, columns(&rows)).await?,
+            true => txn.read_last(Last::Insert, insert, params).await?,
+            false => txn.read(insert, params).await?,
         };
         return each(&ids, |cells| Ok(Started::New(cells.next()?)));
     }
@@ -198,16 +199,17 @@ pub(crate) fn open(txn: &mut Transaction<'_>, id: InstanceId, row: &NewRow) -> R
 async fn try_insert(txn: &mut Transaction<'_>, rows: &[&NewRow]) -> Result<Vec<Option<Started>>> {
     let mut params = all_columns(rows)?;
     params.push(Param::list(insert_order(rows)));
+    let insert = INSERT_KEYED.of(rows.len(), params);
     // The signals that are held for the keys are needed next, so they are read in the same round trip.
     let keys: BTreeSet<Key> = rows.iter().filter_map(|row| row.key.clone()).collect();
     let mut newest: HashMap<Key, InstanceId> = HashMap::new();
     let answer = if keys.is_empty() {
-        txn.read(INSERT_KEYED, params).await?
+        txn.read(insert.0, insert.1).await?
     } else {
         let texts = Param::list(keys.iter().map(Key::as_str));
         let held = (commands::HELD_SIGNALS, commands::held_params(&keys));
         let [answer, found, held] = txn
-            .read_three([(INSERT_KEYED, params), (NEWEST_OF_KEYS, vec![texts]), held])
+            .read_three([insert, (NEWEST_OF_KEYS, vec![texts]), held])
             .await?;
         newest.extend(each(&found, |cells| Ok((cells.next()?, cells.next()?)))?);
         txn.held_ahead = Some((keys, held));

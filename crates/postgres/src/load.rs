@@ -9,7 +9,7 @@ use abide_core::model::{
 use abide_kernel::{Lapsed, Result, Touched};
 use tokio_postgres::Row as Answered;
 
-use crate::arrays::arrays;
+use crate::arrays::{Forms, arrays};
 use crate::cells::{Cells, each};
 use crate::claim::lane_params;
 use crate::param::Param;
@@ -50,13 +50,20 @@ pub(crate) use is_fit;
 ///
 /// Index: `instances_pkey`. Locks: the rows, for no key update, in the order of their ids. The array is hidden in a
 /// sub-select: a planner that sees its length reads the whole table if the table is small.
-pub const LOCK: &str = concat!(
-    "select ",
-    lock_columns!(),
-    " from abide.instances \
-    where id = any((select $1::bigint[])::bigint[]) \
-    order by id for no key update"
-);
+pub const LOCK: Forms = Forms {
+    many: concat!(
+        "select ",
+        lock_columns!(),
+        " from abide.instances \
+        where id = any((select $1::bigint[])::bigint[]) \
+        order by id for no key update"
+    ),
+    one: concat!(
+        "select ",
+        lock_columns!(),
+        " from abide.instances where id = $1::bigint for no key update"
+    ),
+};
 
 /// Locks those of the instances that no other transaction has locked, and loads the columns that rules use.
 ///
@@ -222,14 +229,14 @@ pub(crate) async fn lock(txn: &mut Transaction<'_>, ids: &[InstanceId]) -> Resul
         txn.check_locked(ids, found.into_iter()).await?;
         return Ok(locked);
     }
-    let ids = vec![Param::list(ids.iter().copied())];
+    let (lock, ids) = LOCK.of(ids.len(), vec![Param::list(ids.iter().copied())]);
     let rows = if txn.awaited.is_empty() {
-        txn.read(LOCK, ids).await?
+        txn.read(lock, ids).await?
     } else {
         // A transaction that opens waiters reads their totals next.
         let types = waiters::types_params(&txn.awaited);
         let (rows, totals) = txn
-            .read_both((LOCK, ids), (waiters::TYPE_TOTALS, types))
+            .read_both((lock, ids), (waiters::TYPE_TOTALS, types))
             .await?;
         txn.totals_ahead = Some(waiters::read_totals(&totals)?);
         rows

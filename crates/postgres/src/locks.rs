@@ -116,7 +116,7 @@ impl Transaction<'_> {
             partition::lock_partitions(self, &partitions).await?;
         }
         if !rows.is_empty() {
-            self.write(load::LOCK, vec![Param::list(rows.into_iter())])?;
+            self.write(load::LOCK.many, vec![Param::list(rows.into_iter())])?;
         }
         held.missed = false;
         held.fronts = false;

@@ -9,7 +9,7 @@ use abide_core::model::{
     Sequence, Timestamp, WorkerId,
 };
 use bytes::{BufMut, Bytes, BytesMut};
-use tokio_postgres::types::{Format, IsNull, ToSql, Type, to_sql_checked};
+use tokio_postgres::types::{Format, IsNull, Kind, ToSql, Type, to_sql_checked};
 
 /// Microseconds from 1970 to 2000, the origin of PostgreSQL's time.
 pub(crate) const EPOCH_US: i64 = 946_684_800_000_000;
@@ -18,6 +18,9 @@ const EARLIEST_US: i64 = -211_813_488_000_000_000;
 
 /// Maximum text in one statement, in bytes: the size of a protocol message is limited.
 const TEXT_BYTES_MAX: usize = 64 << 20;
+
+/// Length of an array's header, in bytes.
+const HEADER: usize = 20;
 
 /// One parameter of a statement, encoded.
 #[derive(Clone, Debug)]
@@ -43,7 +46,6 @@ impl Param {
 
     /// An array, in the binary format that `unnest` expects.
     pub fn list<C: Cell>(values: impl IntoIterator<Item = C>) -> Self {
-        const HEADER: usize = 20;
         let values = values.into_iter();
         let mut to = BytesMut::with_capacity(HEADER + 12 * values.size_hint().0);
         to.put_bytes(0, HEADER);
@@ -74,6 +76,20 @@ impl Param {
         Self {
             kind: C::LIST,
             bytes: Encoded(Some(to.freeze())),
+        }
+    }
+
+    /// The only element of an array of one; any other parameter as it is.
+    pub fn single(self) -> Self {
+        let (Kind::Array(kind), Some(bytes)) = (self.kind.kind(), &self.bytes.0) else {
+            return self;
+        };
+        let length = bytes.get(HEADER..HEADER + 4);
+        let is_null = length == Some(&(-1_i32).to_be_bytes());
+        let element = bytes.slice((HEADER + 4).min(bytes.len())..);
+        Self {
+            kind: kind.clone(),
+            bytes: Encoded((!is_null).then_some(element)),
         }
     }
 
@@ -244,6 +260,23 @@ mod tests {
             bytes(Param::list(none)),
             driver(Vec::<bool>::new(), &Type::BOOL_ARRAY)
         );
+    }
+
+    #[test]
+    fn the_only_element_of_an_array_is_written_as_a_single_value() {
+        let of = |param: Param| (param.kind().clone(), param.single());
+        for (list, one) in [
+            (Param::list(["é"]), Param::one("é")),
+            (Param::list([""]), Param::one("")),
+            (Param::list([Some(-7_i64)]), Param::one(-7_i64)),
+            (Param::list([None::<i64>]), Param::one(None::<i64>)),
+            (Param::list([true]), Param::one(true)),
+            (Param::one(3_i32), Param::one(3_i32)),
+        ] {
+            let (_, single) = of(list);
+            assert_eq!(single.kind, one.kind);
+            assert_eq!(single.bytes.0, one.bytes.0);
+        }
     }
 
     #[test]

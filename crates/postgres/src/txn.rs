@@ -16,6 +16,7 @@ use abide_kernel::{Error, EventPaths, Found, Op, Result, TypeTotal};
 use futures_util::TryStreamExt;
 use tokio_postgres::{Client, Error as DriverError, Row};
 
+use crate::arrays::Forms;
 use crate::begin::{Begin, COMMIT};
 use crate::claim;
 use crate::error::{Fate, classify};
@@ -183,6 +184,23 @@ impl<'c> Transaction<'c> {
         let sent = self.send(sql, params);
         self.flight.push_back((None, sent));
         Ok(())
+    }
+
+    /// Sends a statement for that many rows, without waiting; it returns no rows.
+    pub fn write_rows(&mut self, forms: Forms, rows: usize, params: Vec<Param>) -> Result<()> {
+        let (sql, params) = forms.of(rows, params);
+        self.write(sql, params)
+    }
+
+    /// Sends a statement for that many rows, and waits for those it returns.
+    pub async fn read_rows(
+        &mut self,
+        forms: Forms,
+        rows: usize,
+        params: Vec<Param>,
+    ) -> Result<Vec<Row>> {
+        let (sql, params) = forms.of(rows, params);
+        self.read(sql, params).await
     }
 
     /// Sends a statement and waits for its rows, which reflect all earlier writes.

@@ -8,7 +8,7 @@ use abide_core::model::{
 };
 use abide_kernel::{Advance, Changes, Error, Finish, Move, MovedHistory, Result, Wake};
 
-use crate::arrays::arrays;
+use crate::arrays::{Forms, arrays, forms};
 use crate::keys;
 use crate::param::{Param, parts, without_nul};
 use crate::txn::Transaction;
@@ -21,16 +21,16 @@ use crate::txn::Transaction;
 /// Index: `instances_pkey`. The rows are locked already. It changes no indexed column, so the new version is stored
 /// beside the old one and no index is written. A large state that stays the same is not written again: both versions
 /// point to it.
-pub const ADVANCE: &str = concat!(
+pub const ADVANCE: Forms = forms!(
     "\
 update abide.instances i set step = c.step, step_seq = c.step_seq, attempt = c.attempt, \
     epoch = c.epoch, settled = c.settled, settled_before = c.settled_before, cause = c.cause, \
     history_seq = c.history_seq, state = coalesce(c.state, i.state), updated_at = $1 \
-from ",
-    arrays!(
+from ";
+    [
         2 id bigint, 3 step text, 4 step_seq int, 5 attempt int, 6 epoch bigint, 7 settled bigint,
         8 cause smallint, 9 history_seq int, 10 state text, 11 settled_before bigint,
-    ),
+    ];
     " c \
 where i.id = c.id"
 );
@@ -38,17 +38,17 @@ where i.id = c.id"
 /// Writes instances that ended.
 ///
 /// Index: `instances_pkey`. The rows are locked already.
-pub const FINISH: &str = concat!(
+pub const FINISH: Forms = forms!(
     "\
 update abide.instances i set status = c.status, epoch = c.epoch, settled = c.settled, \
     settled_before = c.settled_before, history_seq = c.history_seq, last_error = c.last_error, finished_at = c.finished_at, \
     result = c.result, updated_at = $1, worker = null, lease_until = null, limit_until = null, due_at = null, \
     extra = c.extra, behind = false \
-from ",
-    arrays!(
+from ";
+    [
         2 id bigint, 3 status smallint, 4 epoch bigint, 5 settled bigint, 6 history_seq int, 7 last_error text,
         8 finished_at timestamptz, 9 result text, 10 settled_before bigint, 11 extra text,
-    ),
+    ];
     " c \
 where i.id = c.id"
 );
@@ -56,15 +56,15 @@ where i.id = c.id"
 /// Writes instances that received signals.
 ///
 /// Index: `instances_pkey`. Locks: nothing that is not locked already.
-pub const WAKE: &str = concat!(
+pub const WAKE: Forms = forms!(
     "\
 update abide.instances i set status = c.status, due_at = c.due_at, behind = c.behind, cause = c.cause, \
     history_seq = c.history_seq, extra = c.extra, updated_at = $1 \
-from ",
-    arrays!(
+from ";
+    [
         2 id bigint, 3 status smallint, 4 due_at timestamptz, 5 behind boolean, 6 cause smallint,
         7 history_seq int, 8 extra text,
-    ),
+    ];
     " c \
 where i.id = c.id"
 );
@@ -72,7 +72,7 @@ where i.id = c.id"
 /// Writes all other changes: every column that can change.
 ///
 /// Index: `instances_pkey`. The rows are locked already.
-pub const MOVE: &str = concat!(
+pub const MOVE: Forms = forms!(
     "\
 update abide.instances i set status = c.status, step = c.step, step_seq = c.step_seq, \
     attempt = c.attempt, queue = c.queue, priority = c.priority, due_at = c.due_at, \
@@ -82,14 +82,14 @@ update abide.instances i set status = c.status, step = c.step, step_seq = c.step
     settled_before = c.settled_before, extra = c.extra, updated_at = $1, \
     lease_until = case when c.status = 3 then i.lease_until end, \
     limit_until = case when c.status = 3 then i.limit_until end \
-from ",
-    arrays!(
+from ";
+    [
         2 id bigint, 3 status smallint, 4 step text, 5 step_seq int, 6 attempt int, 7 queue text,
         8 priority smallint, 9 due_at timestamptz, 10 behind boolean, 11 worker bigint, 12 epoch bigint,
         13 settled bigint, 14 cause smallint, 15 history_seq int, 16 last_error text,
         17 finished_at timestamptz, 18 state text, 19 result text, 20 kind smallint, 21 settled_before bigint,
         22 extra text,
-    ),
+    ];
     " c \
 where i.id = c.id"
 );
@@ -111,11 +111,11 @@ where i.id = c.id"
 /// Appends to histories.
 ///
 /// Index: `history_pkey`, which also ensures that event numbers are unique.
-pub const APPEND: &str = concat!(
+pub const APPEND: Forms = forms!(
     "\
 insert into abide.history (instance_id, seq, at, events) \
-select * from ",
-    arrays!(1 instance_id bigint, 2 seq int, 3 at timestamptz, 4 events text),
+select * from ";
+    [1 instance_id bigint, 2 seq int, 3 at timestamptz, 4 events text];
     " r"
 );
 
@@ -185,16 +185,16 @@ pub(crate) fn update(
     keys::give_up(txn, &changes.given_up)?;
     let size = |json: Option<&Json>| json.map_or(0, Json::size);
     for part in parts(&changes.advances, |one| size(one.state)) {
-        txn.write(ADVANCE, advances(part, now))?;
+        txn.write_rows(ADVANCE, part.len(), advances(part, now))?;
     }
     for part in parts(&changes.finishes, |one| size(one.result)) {
-        txn.write(FINISH, finishes(part, now)?)?;
+        txn.write_rows(FINISH, part.len(), finishes(part, now)?)?;
     }
     for part in parts(&changes.wakes, |_| 0) {
-        txn.write(WAKE, wakes(part, now)?)?;
+        txn.write_rows(WAKE, part.len(), wakes(part, now)?)?;
     }
     for part in parts(&changes.moves, |one| size(one.state) + size(one.result)) {
-        txn.write(MOVE, moves(part, now)?)?;
+        txn.write_rows(MOVE, part.len(), moves(part, now)?)?;
     }
     let held = changes.leases.iter();
     let held: Vec<(InstanceId, Lease)> =
@@ -214,7 +214,7 @@ pub(crate) fn append(txn: &mut Transaction<'_>, rows: &[HistoryRow]) -> Result<(
             Param::list(part.iter().map(|row| row.at)),
             Param::list(part.iter().map(|row| row.events.as_str())),
         ];
-        txn.write(APPEND, params)?;
+        txn.write_rows(APPEND, part.len(), params)?;
     }
     Ok(())
 }

@@ -8,7 +8,7 @@ use abide_kernel::model::{
     Then, WorkerId,
 };
 use abide_kernel::{EventFilter, Store, WaiterFilter};
-use abide_postgres::{Postgres, statements};
+use abide_postgres::Postgres;
 
 use crate::common::{
     claim, commit, commit_all, deliver, done, event, json, name, publish, register, signal, start,
@@ -172,8 +172,7 @@ pub async fn pages(log: &PlanLog, store: &Postgres) -> BTreeMap<&'static str, u6
         "events",
     ];
     let most = names.map(|name| {
-        let sql = statements::ALL.iter().find(|(known, _)| *known == name);
-        let plans = plans.iter().filter(|plan| plan.sql == sql.unwrap().1);
+        let plans = plans.iter().filter(|plan| plan.is_of(name));
         let most = plans.map(Plan::pages).max();
         (
             name,

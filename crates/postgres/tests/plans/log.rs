@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use abide_pgtest::{Server, psql};
+use abide_postgres::statements;
 use serde_json::Value;
 
 /// A server that logs the plan of every statement, and its log.
@@ -95,6 +96,21 @@ impl Plan {
             sql: tree["Query Text"].as_str().unwrap().to_owned(),
             tree,
         }
+    }
+
+    /// `true` if it is the plan of the statement with that name, in any form.
+    pub fn is_of(&self, name: &str) -> bool {
+        let of = |(known, sql): &(&str, &str)| *known == name && *sql == self.sql;
+        statements::ALL.iter().any(of)
+    }
+
+    /// `true` if the planner saw that the single target of `find` is an id, and left out the look-up of its key.
+    pub fn finds_by_id(&self) -> bool {
+        let constant = |node: &&Value| {
+            let condition = node["Index Cond"].as_str();
+            condition.is_some_and(|condition| condition.starts_with("(id = ('"))
+        };
+        self.nodes().iter().any(constant)
     }
 
     /// All nodes of the tree.
