@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use abide_kernel::model::Timestamp;
 use abide_kernel::{Answer, Error, ManualClock, Op, Result, Store};
 use abide_postgres::tokio_postgres::Client;
-use abide_postgres::{Listen, Options, Postgres};
+use abide_postgres::{Listen, Options, Postgres, Timeouts};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
@@ -198,7 +198,14 @@ impl Side {
         let options = Options {
             clock: Some(clock.clone()),
             listen: Listen::Off,
+            // The gate accepts one connection, so the server must not end it, however long a slow computer takes.
             pool_size: 1,
+            timeouts: Timeouts {
+                lock: Duration::ZERO,
+                idle: Duration::ZERO,
+                transaction: Duration::ZERO,
+                ..Timeouts::default()
+            },
             migrate: false,
             ..Options::default()
         };
