@@ -46,6 +46,8 @@ pub(super) struct Ask {
 /// The result of a transaction.
 #[derive(Default)]
 pub(super) struct Landed {
+    /// The number of outcomes and commands in a transaction of the writers.
+    pub entries: usize,
     /// The answer to each outcome, in order.
     pub commits: Vec<(Committed, Sent)>,
     /// The instances that each request claimed.

@@ -58,10 +58,9 @@ impl<K: Folded, W: Waiter> Intake<K, W> {
         self.waiting.is_empty()
     }
 
-    /// `true` if enough items wait to fill a transaction.
-    pub fn is_full(&self) -> bool {
-        let items: usize = self.waiting.iter().map(|entry| entry.items.len()).sum();
-        items >= self.most
+    /// Returns the number of waiting items.
+    pub fn items(&self) -> usize {
+        self.waiting.iter().map(|entry| entry.items.len()).sum()
     }
 
     /// Returns until when nothing is tried, because the database was unavailable.

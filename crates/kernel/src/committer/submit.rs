@@ -231,8 +231,8 @@ impl<K: Folded> Submit<K> {
     }
 }
 
-/// Commits requests until all senders are gone. Requests that arrive during a transaction go into the next one. A
-/// second transaction runs in parallel only if a full batch waits, because a smaller batch would only be split.
+/// Commits requests until all senders are gone. Requests that arrive during a transaction go into the next one. That
+/// one runs in parallel if at least as many items wait as are under way: with fewer, a batch would only be split.
 async fn serve<K: Folded + Default>(
     committer: Committer,
     mut requests: mpsc::UnboundedReceiver<Handed<K>>,
@@ -241,6 +241,7 @@ async fn serve<K: Folded + Default>(
     let committer = &committer;
     let mut intake: Intake<K, Caller<K>> = Intake::new(BATCH);
     let mut under_way = FuturesUnordered::new();
+    let mut items_under_way = 0;
     let mut alone = FuturesUnordered::new();
     let mut separate: Vec<Request<K>> = Vec::new();
     let mut open = true;
@@ -249,11 +250,15 @@ async fn serve<K: Folded + Default>(
             request.waiter.answer(Err(error));
         }
         let writers = committer.store.writers().max(1);
-        if under_way.is_empty() || (under_way.len() < writers && intake.is_full()) {
+        let is_worth_it = under_way.len() < writers && intake.items() >= items_under_way;
+        if under_way.is_empty() || is_worth_it {
             let taken = intake.take(committer);
             separate.extend(taken.alone);
             if !taken.together.is_empty() {
-                under_way.push(land(&committer.store, kind, taken.together, Vec::new()));
+                let items: usize = taken.together.iter().map(|one| one.items.len()).sum();
+                let landing = land(&committer.store, kind, taken.together, Vec::new());
+                items_under_way += items;
+                under_way.push(async move { (items, landing.await) });
             }
         }
         for request in separate.drain(..) {
@@ -274,23 +279,26 @@ async fn serve<K: Folded + Default>(
                 }
                 None => open = false,
             },
-            Some(landing) = under_way.next(), if !under_way.is_empty() => match landing {
-                Landing::Done(answers, _) => {
-                    intake.landed();
-                    for (caller, each) in answers.by_entry() {
-                        caller.answer(Ok(each));
-                    }
-                }
-                Landing::Failed(requests, error) => match intake.failed(requests, error) {
-                    Failed::Kept => {}
-                    Failed::Alone(requests) => separate = requests,
-                    Failed::Over(requests, error) => {
-                        for request in requests {
-                            request.waiter.answer(Err(error.again()));
+            Some((items, landing)) = under_way.next(), if !under_way.is_empty() => {
+                items_under_way -= items;
+                match landing {
+                    Landing::Done(answers, _) => {
+                        intake.landed();
+                        for (caller, each) in answers.by_entry() {
+                            caller.answer(Ok(each));
                         }
                     }
-                },
-            },
+                    Landing::Failed(requests, error) => match intake.failed(requests, error) {
+                        Failed::Kept => {}
+                        Failed::Alone(requests) => separate = requests,
+                        Failed::Over(requests, error) => {
+                            for request in requests {
+                                request.waiter.answer(Err(error.again()));
+                            }
+                        }
+                    },
+                }
+            }
             Some((caller, answer)) = alone.next(), if !alone.is_empty() => caller.answer(answer),
             () = tokio::time::sleep_until(wakes_at.unwrap_or_else(Instant::now)), if wakes_at.is_some() => {}
         }

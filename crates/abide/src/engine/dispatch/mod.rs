@@ -40,7 +40,8 @@ pub(super) enum Control {
     Serve(Name, usize),
 }
 
-/// The number of outcomes, or of free slots, that justifies another transaction beside one in progress.
+/// The number of outcomes, of commands or of free slots that always justifies another transaction beside one in
+/// progress.
 const SECOND: usize = 64;
 /// The time that commands wait for a transaction before they are delivered without the engine. The transactions in
 /// progress may be waiting for an unavailable database.
@@ -151,6 +152,8 @@ pub(super) struct Dispatcher {
     /// The instances that this worker knows it holds.
     held: HashMap<InstanceId, Held>,
     under_way: FuturesUnordered<BoxFuture<'static, Landed>>,
+    /// The number of outcomes and commands in these transactions.
+    entries_under_way: usize,
     /// Work that does not occupy a writer: checks of the instances held here, and outcomes in a step's own
     /// transaction or alone.
     beside: FuturesUnordered<BoxFuture<'static, Landed>>,
@@ -198,6 +201,7 @@ impl Dispatcher {
             outcomes_next: false,
             held: HashMap::new(),
             under_way: FuturesUnordered::new(),
+            entries_under_way: 0,
             beside: FuturesUnordered::new(),
             checking: false,
             claims_under_way: 0,
@@ -351,8 +355,7 @@ impl Dispatcher {
                 .push(search(self.shared.clone(), known).boxed());
         }
         while self.under_way.len() < self.shared.store.writers() {
-            let worth = if self.under_way.is_empty() { 1 } else { SECOND };
-            let batch = self.next_batch(worth);
+            let batch = self.next_batch();
             if batch.is_empty() {
                 return;
             }
@@ -367,7 +370,16 @@ impl Dispatcher {
                 return;
             }
             self.claims_under_way += batch.claims.len();
-            self.under_way.push(batch.land(self.shared.clone()).boxed());
+            let entries = batch.outcomes.len() + batch.commands.len();
+            self.entries_under_way += entries;
+            let landing = batch.land(self.shared.clone());
+            let landing = async move {
+                Landed {
+                    entries,
+                    ..landing.await
+                }
+            };
+            self.under_way.push(landing.boxed());
         }
     }
 
@@ -381,7 +393,13 @@ impl Dispatcher {
         rests.filter(|until| *until > now).min()
     }
 
-    fn next_batch(&mut self, worth: usize) -> Batch {
+    /// The next transaction; empty if none is worthwhile. One beside another is worthwhile if as many entries wait as
+    /// are under way: with fewer, a batch would only be split.
+    fn next_batch(&mut self) -> Batch {
+        let (worth, slots) = match self.under_way.is_empty() {
+            true => (1, 1),
+            false => (self.entries_under_way.clamp(1, SECOND), SECOND),
+        };
         let mut batch = Batch::default();
         let now = tokio::time::Instant::now();
         let may_claim = !self.unsure
@@ -389,7 +407,7 @@ impl Dispatcher {
             && self.claims_from.is_none_or(|from| from <= now)
             && self.shared.is_believed();
         if self.claims_apart && may_claim && self.claims_under_way == 0 {
-            self.claim(&mut batch, worth);
+            self.claim(&mut batch, slots);
             if !batch.is_empty() {
                 return batch;
             }
@@ -403,12 +421,12 @@ impl Dispatcher {
             self.take_outcomes(&mut batch);
         }
         if may_claim && !self.claims_apart {
-            self.claim(&mut batch, worth);
+            self.claim(&mut batch, slots);
         }
         batch
     }
 
-    /// Adds claims to a transaction.
+    /// Adds claims to a transaction. Without entries, it is worthwhile for that many free slots.
     fn claim(&mut self, batch: &mut Batch, worth: usize) {
         let most = self.shared.settings.batch;
         let lanes = self.shared.lanes();
@@ -455,6 +473,7 @@ impl Dispatcher {
     /// Processes the result of a transaction.
     fn settle(&mut self, landed: Landed) {
         self.claims_under_way -= landed.claims.len();
+        self.entries_under_way -= landed.entries;
         if landed.unsure {
             self.was_unsure = true;
             self.doubt();
