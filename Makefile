@@ -53,7 +53,7 @@ test:
 # With the features of the tests, so that nothing is built twice: those include the features of development dependencies only
 # if a test is among the targets, so a small one is.
 $(BUILT)/abide: FORCE
-	cargo build --workspace --all-features --bins --test pool
+	cargo build --workspace --all-features --bins --test derive
 FORCE:
 
 test-http: $(BUILT)/abide

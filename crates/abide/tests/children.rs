@@ -1,17 +1,5 @@
 //! Children: spawned in the commit of their parent's step, joined when enough of them have ended.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    missing_docs,
-    reason = "tests"
-)]
-
-#[macro_use]
-mod common;
-
 use abide::client::new_start;
 use abide::engine::EngineBuilder;
 use abide::history::HistoryEvent;
@@ -23,7 +11,7 @@ use abide::{Context, Job, Status};
 use abide::{done, next, stop};
 use serde_json::{Value, json};
 
-use common::{At, Gate, Lab, Script, eventually};
+use crate::common::{At, Gate, Lab, Script, eventually};
 
 /// The child of most tests: doubles, and fails on 13.
 const DOUBLE: Job<u32, u32> = Job::new("double");

@@ -1,12 +1,5 @@
 //! The errors of the compiler for the mistakes of a first program: their texts name what to derive.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "tests"
-)]
-
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

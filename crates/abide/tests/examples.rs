@@ -1,12 +1,5 @@
 //! Every example runs and prints the expected output, on every store.
 #![cfg(any(feature = "sqlite", feature = "postgres"))]
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    missing_docs,
-    reason = "tests"
-)]
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};

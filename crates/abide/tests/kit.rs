@@ -1,24 +1,13 @@
 //! The test kit: time that is moved by hand, workers that die on request, and assertions that explain.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    missing_docs,
-    reason = "tests"
-)]
-
-mod common;
-
 use std::panic::AssertUnwindSafe;
 
+use crate::common::{At, Gate, Log, Script};
 use abide::client::{Handle, new_start};
 use abide::machine::{Retry, next_in};
 use abide::testing::Kit;
 use abide::time::{days, hours, minutes, secs};
 use abide::{BoxError, Flow, Job, Status, Workflow, done, next, stop};
-use common::{At, Gate, Log, Script};
 use futures_util::FutureExt;
 use serde_json::{Value, json};
 

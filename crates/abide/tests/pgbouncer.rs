@@ -1,6 +1,5 @@
 //! All of it through pgbouncer in transaction mode, where no session survives a commit.
 #![cfg(feature = "postgres")]
-#![allow(clippy::unwrap_used, missing_docs, reason = "tests")]
 
 use std::sync::Arc;
 

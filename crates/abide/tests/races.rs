@@ -1,20 +1,9 @@
 //! A deadline and a signal that race: exactly one of them wins, and the history tells which.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    missing_docs,
-    reason = "tests"
-)]
-
-#[macro_use]
-mod common;
-
 use std::collections::HashMap;
 use std::time::Duration;
 
+use crate::common::{self, Lab};
 use abide::client::new_start;
 use abide::history::HistoryEvent;
 use abide::model::CommandStatus;
@@ -22,7 +11,6 @@ use abide::model::WaitId;
 use abide::time::millis;
 use abide::{Context, InstanceId, Machine, Outcome, Signal, Step};
 use abide::{done, next};
-use common::Lab;
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 

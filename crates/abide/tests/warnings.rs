@@ -1,7 +1,5 @@
 //! Warnings of an engine and of a call: work that no worker can run, and a second process on one file.
 
-#![allow(clippy::unwrap_used, clippy::panic, missing_docs, reason = "tests")]
-
 use std::fmt::{Debug, Write};
 use std::sync::{Arc, Mutex};
 

@@ -1,27 +1,13 @@
 //! Starts and signals inside a transaction of the caller's own: with its rows, or not at all.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    missing_docs,
-    reason = "tests"
-)]
 #![cfg(any(feature = "sqlite", feature = "postgres"))]
 
-#[allow(
-    unused_macros,
-    reason = "the two databases have interfaces of their own"
-)]
-mod common;
-
+use crate::common::{self, At, Lab, Script};
 use abide::client::{SendError, StartError};
 use abide::model::Key;
 use abide::store::Filter;
 use abide::time::hours;
 use abide::{Signal, Status, done};
-use common::{At, Lab, Script};
 use serde_json::json;
 
 const PAID: Signal<u32> = Signal::new("paid");

@@ -1,25 +1,11 @@
 //! Steps that write rows of their own in the transaction that their outcome is committed in.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    missing_docs,
-    reason = "tests"
-)]
 #![cfg(any(feature = "sqlite", feature = "postgres"))]
 
-#[allow(
-    unused_macros,
-    reason = "the two databases have interfaces of their own"
-)]
-mod common;
-
+use crate::common::{At, Gate, Lab, Script, eventually};
 use abide::client::new_start;
 use abide::model::Limits;
 use abide::{Abide, Context, Outcome, Signal, Status, done, next};
-use common::{At, Gate, Lab, Script, eventually};
 use serde_json::json;
 
 const GO: Signal<()> = Signal::new("go");

@@ -1,31 +1,17 @@
 //! Steps of workflows that write rows of their own in the transaction that their end is committed in.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    missing_docs,
-    reason = "tests"
-)]
 #![cfg(any(feature = "sqlite", feature = "postgres"))]
-
-#[allow(
-    unused_macros,
-    reason = "the two databases have interfaces of their own"
-)]
-mod common;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use crate::common::{Gate, Lab, Log, eventually};
 use abide::client::new_start;
 use abide::machine::Messages;
 use abide::model::Limits;
 use abide::prelude::*;
 use abide::workflow::{Attempt, OneOf};
 use abide_kernel::{Op, OwnTransaction};
-use common::{Gate, Lab, Log, eventually};
 use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
 

@@ -1,11 +1,4 @@
 //! The committer on a store with faults: which callers a failure touches, how often each is tried, and the answers.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "tests"
-)]
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

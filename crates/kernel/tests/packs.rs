@@ -1,12 +1,5 @@
 //! Packs and consumption against a model that knows nothing of rows: a list of what is pending, and a set of what was
 //! handed.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "tests"
-)]
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -1,5 +1,4 @@
 //! A pgbouncer before a database.
-#![allow(clippy::unwrap_used, reason = "tests")]
 
 use abide_pgtest::{Bouncer, psql, server};
 

@@ -1,10 +1,5 @@
 //! No server is left behind, however the process that started it ends.
 
-#![allow(
-    clippy::unwrap_used,
-    reason = "the helpers of a test fail like the test"
-)]
-
 use std::fs::Permissions;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;

@@ -1,10 +1,5 @@
 //! Databases that the tests of a run use one after the other.
 
-#![allow(
-    clippy::unwrap_used,
-    reason = "the helpers of a test fail like the test"
-)]
-
 use std::path::Path;
 use std::process::Command;
 
@@ -22,7 +17,7 @@ fn run(steps: &[&str]) -> String {
     let own = std::env::current_exe().unwrap();
     let each = steps.iter().map(|step| {
         format!(
-            "{STEP}={step} {} --exact a_step --nocapture || exit 1",
+            "{STEP}={step} {} --exact pool::a_step --nocapture || exit 1",
             own.display()
         )
     });

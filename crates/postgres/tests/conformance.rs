@@ -1,13 +1,5 @@
 //! The store passes the suite that every store must pass.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "tests"
-)]
-
 use abide_kernel::conformance::{Setup, Subject};
 use abide_postgres::{Options, Postgres};
 

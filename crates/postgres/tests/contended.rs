@@ -1,19 +1,13 @@
 //! Many callers at the same few keys: they wait for each other in one order, and never for ever.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "tests"
-)]
-
-mod common;
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::common::{
+    self, claim, commit, commit_all, commits, connect, deliver, done, json, key, keyed, name, open,
+    register, request, signal, start_all, until_blocked, wait,
+};
 use abide_kernel::model::{
     Cancel, Children, Claimed, Join, NewCommand, Outcome, Start, Status, UniqueKey, Verdict,
     WorkerId,
@@ -21,10 +15,6 @@ use abide_kernel::model::{
 use abide_kernel::{Answer, Error, Op, Store, Target};
 use abide_pgtest::{Server, psql};
 use abide_postgres::Postgres;
-use common::{
-    claim, commit, commit_all, commits, connect, deliver, done, json, key, keyed, name, open,
-    register, request, signal, start_all, until_blocked, wait,
-};
 
 /// Number of callers, number of keys, and duration.
 const CALLERS: u64 = 16;

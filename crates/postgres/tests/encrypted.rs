@@ -2,24 +2,14 @@
 //! themselves.
 
 #![cfg(feature = "tls")]
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "tests"
-)]
-
-mod common;
-mod tls;
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use crate::common::{start, start_all};
+use crate::tls::{acceptor, file};
 use abide_kernel::{Error, Store};
 use abide_pgtest::{Server, psql};
 use abide_postgres::{Options, Postgres};
-use common::{start, start_all};
-use tls::{acceptor, file};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 

@@ -1,19 +1,13 @@
 //! Events and their waiters, where several write at once: no transaction waits for another without need, and nothing
 //! is counted twice or not at all.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "tests"
-)]
-
-mod common;
-
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::common::{
+    claim, commit, commit_all, commits, connect, deliver, done, event, json, name, one, open,
+    publish, published, register, signal, start, start_all, until_blocked, wait_for_event,
+};
 use abide_kernel::model::{
     Claimed, Commit, Committed, Condition, EventWait, Name, Opened, Operation, OperationKind,
     Operator, Outcome, Park, Path, Publish, SignalWait, Signature, Status, Taken, Then, Timestamp,
@@ -24,10 +18,6 @@ use abide_kernel::{
 };
 use abide_pgtest::psql;
 use abide_postgres::{Listen, Options, Postgres};
-use common::{
-    claim, commit, commit_all, commits, connect, deliver, done, event, json, name, one, open,
-    publish, published, register, signal, start, start_all, until_blocked, wait_for_event,
-};
 
 /// Opens a waiter for each of these orders.
 async fn waiters(store: &Postgres, types: &[&str], orders: impl Iterator<Item = usize>) {

@@ -1,26 +1,16 @@
 //! A PostgreSQL that really fails over, to a standby that lacks the last commits and to one that does not (rule 1.6).
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "tests"
-)]
-
-mod common;
-
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::common::{
+    claim, commit_all, deliver, done, event, go_on, parked, publish, register, signal, start,
+    start_all,
+};
 use abide_kernel::model::{Committed, Delivered, InstanceId};
 use abide_kernel::{Answer, Error, Op, Store, Target};
 use abide_pgtest::{Server, psql};
 use abide_postgres::{Listen, Options, Postgres};
-use common::{
-    claim, commit_all, deliver, done, event, go_on, parked, publish, register, signal, start,
-    start_all,
-};
 
 /// Longest time that anything here may take before the test fails.
 const PATIENCE: Duration = Duration::from_secs(30);

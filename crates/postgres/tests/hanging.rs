@@ -1,28 +1,18 @@
 //! Processes that are paused, networks that swallow what is sent, locks that somebody keeps: what hangs holds up others
 //! for a bounded time (rule 6.8).
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "tests"
-)]
-
-mod common;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::common::{
+    connect, deliver, key, keyed, open, parked, register, signal, start, start_all, until_blocked,
+};
 use abide_kernel::model::{Limits, NewCommand, Start, Verdict};
 use abide_kernel::{Answer, Clock, Error, Op, Store, SystemClock};
 use abide_pgtest::{Server, psql};
 use abide_postgres::tokio_postgres::Client;
 use abide_postgres::{Listen, Options, Postgres, Timeouts, run_within, statements};
-use common::{
-    connect, deliver, key, keyed, open, parked, register, signal, start, start_all, until_blocked,
-};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;

@@ -1,23 +1,13 @@
 //! Housekeeping without delays: dead workers, leases that are renewed while all connections are busy, and sweeping.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "tests"
-)]
-
-mod common;
-
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::common::{self, connect, one, open, register, start, start_all, until_blocked};
 use abide_kernel::model::{Cancel, Children, Contract, Contracted, Start};
 use abide_kernel::{Answer, EventFilter, Op, Store, SweepPass, Target};
 use abide_postgres::tokio_postgres::SimpleQueryMessage;
 use abide_postgres::{Options, Postgres, statements};
-use common::{connect, one, open, register, start, start_all, until_blocked};
 use serde_json::Value;
 
 /// As many workers that died a minute ago.

@@ -1,19 +1,13 @@
 //! Signals and updates on several connections at once: what is PostgreSQL's own about the inbox.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "tests"
-)]
-
-mod common;
-
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::common::{
+    self, claim, commit, commit_all, connect, deliver, done, fresh, json, key, keyed, name, open,
+    parked, register, signal, start, start_all, until_blocked, wait,
+};
 use abide_kernel::model::{
     Accepts, Answered, Cancel, Children, CommandStatus, Committed, Contract, Contracted,
     InstanceId, Join, NewCommand, Operated, Outcome, Rejection, Start, Started, Status, Verdict,
@@ -21,10 +15,6 @@ use abide_kernel::model::{
 use abide_kernel::{Answer, CommandFilter, Filter, Op, Store, SweepRequest, Target};
 use abide_pgtest::psql;
 use abide_postgres::{Options, Postgres};
-use common::{
-    claim, commit, commit_all, connect, deliver, done, fresh, json, key, keyed, name, open, parked,
-    register, signal, start, start_all, until_blocked, wait,
-};
 
 fn deduped(delivery: NewCommand, dedup_key: &str) -> NewCommand {
     NewCommand {

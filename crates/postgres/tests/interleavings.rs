@@ -3,27 +3,16 @@
 //! Each store talks to the server through a gate that lets one statement pass at a time. The one that passes goes on
 //! until the server has answered, or until it waits for a lock, and then the next choice is made; all choices are tried.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "tests"
-)]
-
-mod common;
-mod stepping;
-
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use crate::common::{
+    self, claim, commit_all, commits, json, key, keyed, name, register, signal, start, start_all,
+    wait, wait_until,
+};
+use crate::stepping::Room;
 use abide_kernel::model::{Cause, Claimed, InstanceId, NewCommand, Outcome, Status, Verdict};
 use abide_kernel::{Answer, Op, Store, Target, WaiterFilter};
-use common::{
-    claim, commit_all, commits, json, key, keyed, name, register, signal, start, start_all, wait,
-    wait_until,
-};
-use stepping::Room;
 
 /// The script after this one, when all choices are tried from the last one backwards.
 fn following(mut chosen: Vec<bool>) -> Option<Vec<bool>> {

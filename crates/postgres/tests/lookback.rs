@@ -1,26 +1,16 @@
 //! Looking back where several write at once: nothing is missed, nothing is held up, and no term stays without its event.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "tests"
-)]
-
-mod common;
-
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::common::{
+    claim, commit_all, commits, connect, done, event, name, one, publish, published, register,
+    start, start_all, until_blocked, wait_for_event,
+};
 use abide_kernel::model::{Committed, Limits, Outcome, Publish, Status, Timestamp, WorkerId};
 use abide_kernel::{Answer, Clock, ManualClock, Op, Store, SweepRequest};
 use abide_pgtest::psql;
 use abide_postgres::{Listen, Options, Postgres};
-use common::{
-    claim, commit_all, commits, connect, done, event, name, one, publish, published, register,
-    start, start_all, until_blocked, wait_for_event,
-};
 
 /// A store whose clock is moved by hand, and a worker of it.
 async fn opened(url: &str) -> (Arc<Postgres>, Arc<ManualClock>, WorkerId) {

@@ -1,26 +1,16 @@
 //! Connections break, servers stop, and the store goes on.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "tests"
-)]
-
-mod common;
-
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::common::{
+    self, claim, commit_all, commits, connect, done, open, register, request, start, start_all,
+    until_blocked,
+};
 use abide_kernel::model::{Committed, Status, WorkerId};
 use abide_kernel::{Error, Op, Store};
 use abide_pgtest::{Server, psql};
 use abide_postgres::{Options, Postgres};
-use common::{
-    claim, commit_all, commits, connect, done, open, register, request, start, start_all,
-    until_blocked,
-};
 
 const KILL: &str = "select count(pg_terminate_backend(pid)) from pg_stat_activity \
     where application_name = 'abide' and datname = current_database()";

@@ -1,19 +1,9 @@
 //! The schema is brought up to date by the first that connects, and never down.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "tests"
-)]
-
-mod common;
-
+use crate::common::{open, start, start_all};
 use abide_kernel::{Error, Store};
 use abide_pgtest::psql;
 use abide_postgres::{Listen, Options, Postgres, migrations};
-use common::{open, start, start_all};
 
 const VERSIONS: &str = "select string_agg(version || ' ' || name, ',' order by version) \
     from abide.schema_version";

@@ -3,27 +3,17 @@
 //! Each test has a server of its own: transactions that notify take a lock of the whole server, whatever their database, and a
 //! notification that has to wait too long for that of another test is dropped.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "tests"
-)]
-
-mod common;
-
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::common::{
+    claim, commit_all, deliver, done, go_on, name, open, register, signal, start, start_all,
+};
 use abide_kernel::model::{Start, When};
 use abide_kernel::{Effects, Listener, Store};
 use abide_pgtest::Server;
 use abide_postgres::tokio_postgres::{self, AsyncMessage, NoTls};
 use abide_postgres::{Listen, Options, Postgres};
-use common::{
-    claim, commit_all, deliver, done, go_on, name, open, register, signal, start, start_all,
-};
 use futures_util::future::{join_all, poll_fn};
 
 async fn next(listener: &mut Listener) -> Arc<Effects> {

@@ -1,27 +1,17 @@
 //! Round trips of transactions: counted by a proxy on the way that delays every answer.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "tests"
-)]
-
-mod common;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use crate::common::{
+    self, claim, commit, commits, event, json, key, keyed, name, next, parked, published, register,
+    request, signal, start, start_all, wait_for_event,
+};
 use abide_kernel::model::{Claimed, Join, Key, Limits, Outcome, Start};
 use abide_kernel::{Answer, ClaimRequest, NewWorker, Op, Store, SystemClock};
 use abide_pgtest::psql;
 use abide_postgres::{Listen, Options, Postgres};
-use common::{
-    claim, commit, commits, event, json, key, keyed, name, next, parked, published, register,
-    request, signal, start, start_all, wait_for_event,
-};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 

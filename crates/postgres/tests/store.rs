@@ -1,24 +1,14 @@
 //! Behaviour of the store that is specific to PostgreSQL: pipelines, connections, plans of writing.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "tests"
-)]
-
-mod common;
-
 use std::sync::Arc;
 
+use crate::common::{
+    self, claim, commit_all, done, fresh, go_on, name, next, register, request, start, start_all,
+};
 use abide_kernel::model::{Claimed, Committed, Key, Kind, Scope, Start, Started, Status};
 use abide_kernel::{Answer, Op, Store, Target};
 use abide_pgtest::Server;
 use abide_postgres::{Options, Postgres};
-use common::{
-    claim, commit_all, done, fresh, go_on, name, next, register, request, start, start_all,
-};
 
 #[tokio::test]
 async fn an_instance_is_started_claimed_moved_on_and_ended() {

@@ -1,29 +1,19 @@
 //! Keys that another transaction takes between the read of their holder and the write: the unique index is the referee,
 //! the loser meets a conflict once, and finds the holder when it tries again.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "tests"
-)]
-
-mod common;
-
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::common::{
+    claim, commit, commits, connect, done, json, key, keyed, name, one, register, signal, start,
+    start_all, until_blocked, wait,
+};
 use abide_kernel::model::{
     AnyKey, Cancel, Children, Commit, Committed, InstanceId, Outcome, Refusal, Scope, Start,
     Started, Status, Verdict, When,
 };
 use abide_kernel::{Answer, Error, ManualClock, Op, Store};
 use abide_postgres::{Listen, Options, Postgres};
-use common::{
-    claim, commit, commits, connect, done, json, key, keyed, name, one, register, signal, start,
-    start_all, until_blocked, wait,
-};
 
 /// Operations that bring an instance into the scope of its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

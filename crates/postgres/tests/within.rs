@@ -1,21 +1,11 @@
 //! Starting inside a transaction of the host's own.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "tests"
-)]
-
-mod common;
-
 use std::time::Duration;
 
+use crate::common::{connect, name, open, start};
 use abide_kernel::model::{Key, Start, Started};
 use abide_kernel::{Answer, Op, Store};
 use abide_postgres::tokio_postgres::Client;
-use common::{connect, name, open, start};
 
 async fn host(url: &str) -> Client {
     let client = connect(url).await;

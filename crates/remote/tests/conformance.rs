@@ -1,20 +1,11 @@
 //! A store behind a server passes the suite that every store must pass.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "tests"
-)]
-
-mod common;
 
 use std::sync::Arc;
 
+use crate::common::{CALLER, Server};
 use abide_kernel::conformance::{Setup, Subject};
 use abide_kernel::memory::Memory;
 use abide_remote::{Options, Remote};
-use common::{CALLER, Server};
 
 async fn make(setup: Setup) -> Subject {
     let store = Memory::new(setup.clock.clone(), setup.limits);

@@ -1,23 +1,12 @@
 //! Servers over TLS: a proxy that speaks it, in front of a server that does not.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "tests"
-)]
-
-mod common;
-#[path = "../../postgres/tests/tls/mod.rs"]
-mod tls;
 
 use std::sync::Arc;
 
+use crate::common::Server;
+use crate::tls::{acceptor, file};
 use abide_kernel::memory::Memory;
 use abide_kernel::{Error, Store};
 use abide_remote::{Options, Remote};
-use common::Server;
-use tls::{acceptor, file};
 use tokio::net::{TcpListener, TcpStream};
 
 /// The port of a proxy that speaks TLS.

@@ -1,25 +1,16 @@
 //! Engines and clients that know nothing but a server: machines, workflows and signals, and a server that is started
 //! again under them.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "tests"
-)]
-
-mod common;
 
 use std::future::IntoFuture;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::common::{Server, routes};
 use abide::client::new_start;
 use abide::machine::Messages;
 use abide::{Abide, BoxError, Flow, Job, Signal, Workflow};
 use abide_kernel::Store;
 use abide_sqlite::{Options, Sqlite};
-use common::{Server, routes};
 
 const DOUBLE: Job<u32, u32> = Job::new("double");
 const PAID: Signal<u32> = Signal::new("paid");

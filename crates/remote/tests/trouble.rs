@@ -1,18 +1,10 @@
 //! Errors when the server is not there, is another, or loses an answer; and that nothing is lost by it.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "tests"
-)]
-
-mod common;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use crate::common::{Server, guarded, routes};
 use abide_core::model::{Json, Name, Refusal, Start};
 use abide_kernel::memory::Memory;
 use abide_kernel::wire;
@@ -22,7 +14,6 @@ use axum::Router;
 use axum::http::{StatusCode, header};
 use axum::response::{Html, IntoResponse};
 use axum::routing::{get, post};
-use common::{Server, guarded, routes};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 

@@ -1,18 +1,8 @@
 //! The store passes the suite that every store must pass.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "tests"
-)]
 
-#[path = "common/audit.rs"]
-mod audit;
-
+use crate::common::audit::Audit;
 use abide_kernel::conformance::{Setup, Subject};
 use abide_sqlite::{Options, Sqlite};
-use audit::Audit;
 
 async fn make(setup: Setup) -> Subject {
     let dir = tempfile::tempdir().unwrap();

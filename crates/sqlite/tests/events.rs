@@ -1,20 +1,10 @@
 //! Events in a file that others write to as well: the caller's own transaction, what is there after the file was closed,
 //! and what is forgotten.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "tests"
-)]
-
-#[path = "common/audit.rs"]
-mod audit;
-mod common;
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::common::{Database, audit, claimed, name, run, start_one, worker};
 use abide_core::model::{
     Cause, Commit, Committed, Condition, EventWait, InstanceId, Json, Operator, Outcome, Path,
     Publish, Published, Status, Timestamp, Wait, WorkerId,
@@ -24,7 +14,6 @@ use abide_kernel::{
 };
 use abide_sqlite::rusqlite::TransactionBehavior;
 use abide_sqlite::{Options, Sqlite};
-use common::{Database, claimed, name, run, start_one, worker};
 
 const LEASE: Duration = Duration::from_secs(3600);
 

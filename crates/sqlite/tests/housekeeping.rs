@@ -1,18 +1,9 @@
 //! Sweeping that delays no other request.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "tests"
-)]
-
-mod common;
 
 use std::time::{Duration, Instant};
 
+use crate::common::{Database, start_one};
 use abide_kernel::{EventFilter, Store, SweepPass};
-use common::{Database, start_one};
 
 #[tokio::test]
 async fn a_hundred_thousand_events_are_swept_and_no_request_waits() {

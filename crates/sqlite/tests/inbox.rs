@@ -1,21 +1,13 @@
 //! Signals and updates in a file that others write to as well: their numbers, the caller's own transaction, what the
 //! writer remembers, and what is deleted.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "tests"
-)]
-
-#[path = "common/audit.rs"]
-mod audit;
-mod common;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::common::{
+    Database, audit, claim, claimed, name, plain, run, start_one, too_many, worker,
+};
 use abide_core::model::{
     Arguments, Cancel, Children, Claim, CommandStatus, Commit, Committed, Delivered, InstanceId,
     Json, Key, Limits, NewCommand, Operated, Outcome, Start, Status, Target, Timestamp, Verdict,
@@ -24,7 +16,6 @@ use abide_core::model::{
 use abide_kernel::{Answer, Clock, CommandFilter, Filter, ManualClock, Op, Store, SweepRequest};
 use abide_sqlite::rusqlite::{Connection, TransactionBehavior};
 use abide_sqlite::{Options, Sqlite, run_within};
-use common::{Database, claim, claimed, name, plain, run, start_one, too_many, worker};
 
 const LEASE: Duration = Duration::from_secs(3600);
 

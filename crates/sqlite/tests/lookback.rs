@@ -1,19 +1,9 @@
 //! Looking back in a file that others write to as well: the caller's own transaction, and what is forgotten.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "tests"
-)]
-
-#[path = "common/audit.rs"]
-mod audit;
-mod common;
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::common::{Database, audit, claimed, done, name, run, start_one, worker};
 use abide_core::model::{
     Commit, Committed, Condition, EventWait, Json, Operator, Outcome, Path, Publish, Status,
     Timestamp, Wait, WorkerId,
@@ -21,7 +11,6 @@ use abide_core::model::{
 use abide_kernel::{Answer, Clock, ManualClock, Op, Store, SweepRequest};
 use abide_sqlite::rusqlite::{Connection, TransactionBehavior};
 use abide_sqlite::{Options, Sqlite};
-use common::{Database, claimed, done, name, run, start_one, worker};
 
 fn json(text: &str) -> Json {
     Json::parse(text.to_owned()).unwrap()

@@ -1,23 +1,14 @@
 //! Opening a file: making its tables, finding them made, and saying clearly why not.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "tests"
-)]
-
-mod common;
 
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Barrier;
 use std::thread;
 
+use crate::common::{Database, count, start_one};
 use abide_kernel::{Error, Store};
 use abide_sqlite::rusqlite::Connection;
 use abide_sqlite::{Options, Sqlite};
-use common::{Database, count, start_one};
 
 fn refused(path: &Path) -> (bool, String) {
     match Sqlite::open(path, Options::default()) {
@@ -83,12 +74,13 @@ async fn a_new_file_and_what_lies_beside_it_are_for_their_owner_alone() {
             .arg(std::env::current_exe().unwrap())
             .args([
                 "--exact",
-                "a_new_file_and_what_lies_beside_it_are_for_their_owner_alone",
+                "opening::a_new_file_and_what_lies_beside_it_are_for_their_owner_alone",
             ])
             .env(CHILD, &path)
             .output()
             .unwrap();
-        assert!(opened.status.success(), "umask {umask}: {opened:?}");
+        let text = String::from_utf8_lossy(&opened.stdout);
+        assert!(text.contains("1 passed"), "umask {umask}: {opened:?}");
         assert_eq!(mode(&path), 0o600);
     }
     // One that is there is left as its owner has it.
@@ -238,7 +230,7 @@ fn processes_that_open_a_new_file_together_all_find_its_tables_made_once() {
     let begin = || {
         let mut process = Command::new(&this);
         process
-            .args(["--exact", "one_of_several_processes"])
+            .args(["--exact", "opening::one_of_several_processes"])
             .env(FILE, database.path());
         process.stdout(Stdio::null());
         process.spawn().unwrap()

@@ -1,21 +1,14 @@
 //! The writer remembers the rows that it has claimed. It must forget them when they are no longer what it wrote.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "tests"
-)]
-
-mod common;
 
 use std::time::Duration;
 
+use crate::common::{
+    Database, claim, claimed, done, name, plain, run, start_one, too_many, worker,
+};
 use abide_core::model::{
     Claim, Commit, Committed, InstanceId, Join, Json, Key, Outcome, Start, Started, Status,
 };
 use abide_kernel::{Answer, Error, Op, Store};
-use common::{Database, claim, claimed, done, name, plain, run, start_one, too_many, worker};
 
 fn commit(claim: Claim, outcome: Outcome) -> Op {
     let commit = Commit {

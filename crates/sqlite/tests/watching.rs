@@ -1,19 +1,10 @@
 //! Noticing what others commit.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "tests"
-)]
-
-mod common;
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::common::{Database, start_one};
 use abide_kernel::{Effects, Listener, Store};
-use common::{Database, start_one};
 
 /// The next notification, within a time that no working watch needs.
 async fn next(listener: &mut Listener) -> Arc<Effects> {

@@ -1,21 +1,12 @@
 //! Starting inside a transaction of the caller's own (rule 17.1).
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "tests"
-)]
-
-mod common;
 
 use std::time::Duration;
 
+use crate::common::{self, Database, count, plain, start, too_many};
 use abide_core::model::{Key, Limits, Start, Started, Timestamp};
 use abide_kernel::{Answer, Error, Op, Store};
 use abide_sqlite::run_within;
 use abide_sqlite::rusqlite::{Connection, TransactionBehavior};
-use common::{Database, count, plain, start, too_many};
 
 const NOW: Timestamp = Timestamp::from_micros(1_000_000);
 

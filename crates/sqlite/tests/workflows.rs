@@ -1,24 +1,13 @@
 //! Workflows in a file: what is blocked is found by what it runs, and what a turn leaves as it was is left.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "tests"
-)]
-
-#[path = "common/audit.rs"]
-mod audit;
-mod common;
 
 use std::time::Duration;
 
+use crate::common::{Database, audit, name, plain, run, worker};
 use abide_core::model::{
     Blocked, Cancel, Cause, Children, Claim, CommandKind, Commit, Committed, InstanceId, Json, Key,
     Kind, Lane, NewCommand, Operated, Outcome, Start, Status, Target, Then, WorkerId, WorkflowTurn,
 };
 use abide_kernel::{Answer, ClaimRequest, Op, Store};
-use common::{Database, name, plain, run, worker};
 
 const LEASE: Duration = Duration::from_secs(3600);
 

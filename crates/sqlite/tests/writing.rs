@@ -1,25 +1,16 @@
 //! Writing: commits that are shared, requests that fail beside others, files that are busy, the end.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "tests"
-)]
-
-mod common;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use crate::common::{
+    Database, claim, claimed, count, done, plain, run, start, start_one, too_many, worker,
+};
 use abide_core::model::{Committed, Json, Start, Status, Timestamp};
 use abide_kernel::{Answer, Clock, Error, Op, Store, SystemClock};
 use abide_sqlite::rusqlite::Connection;
 use abide_sqlite::{Options, Sqlite};
-use common::{
-    Database, claim, claimed, count, done, plain, run, start, start_one, too_many, worker,
-};
 use futures_util::future::{BoxFuture, join_all};
 
 /// Blocks all writers until it is dropped, so that requests come together.

@@ -9,7 +9,6 @@
 mod gate;
 mod killable;
 mod lab;
-pub mod processes;
 mod script;
 mod wait;
 

@@ -7,11 +7,11 @@ use abide::engine::EngineBuilder;
 use abide::model::Instance;
 use serde_json::Value;
 
-use super::common::Lab;
 use super::plan::{Program, Scope, program};
 use super::program::{JOB, RAISE, RUN, Runs, SIGNALS, code, job};
 use super::rng::Rng;
 use super::snapshot::{Snapshot, snapshots};
+use crate::common::Lab;
 
 /// The number of random workflows. All of them run at once.
 const SEEDS: u64 = 30;

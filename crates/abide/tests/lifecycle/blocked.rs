@@ -7,7 +7,7 @@ use abide::time::{Timestamp, secs};
 use serde_json::json;
 
 use crate::common::{Lab, Script, eventually};
-use crate::quick;
+use crate::lifecycle::quick;
 
 /// Blocks the threads that come to it until the test lets them go. Clones are the same.
 #[derive(Clone, Default)]

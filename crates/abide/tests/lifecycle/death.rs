@@ -8,7 +8,7 @@ use abide::{Context, Machine, Outcome, Status, Step, done, next};
 use serde_json::json;
 
 use crate::common::{Gate, Lab, Script, eventually};
-use crate::{gated, quick};
+use crate::lifecycle::{gated, quick};
 
 on_every_store! {
     async fn a_worker_that_comes_back_under_its_name_takes_up_its_claims_at_once(lab: Lab) {

@@ -7,7 +7,7 @@ use abide::time::hours;
 use serde_json::json;
 
 use crate::common::{Lab, Script};
-use crate::quick;
+use crate::lifecycle::quick;
 
 on_every_store! {
     async fn an_idle_engine_sends_next_to_nothing_to_its_database(lab: Lab) {

@@ -9,7 +9,7 @@ use abide::{Job, done};
 use serde_json::json;
 
 use crate::common::{At, Gate, Lab, Log, Script, eventually};
-use crate::quick;
+use crate::lifecycle::quick;
 
 const CHILD: Job<u32, u32> = Job::new("child");
 

@@ -7,7 +7,7 @@ use abide::time::{hours, millis, secs};
 use serde_json::json;
 
 use crate::common::{Gate, Lab, Script, eventually, soon};
-use crate::{gated, quick};
+use crate::lifecycle::{gated, quick};
 
 on_every_store! {
     async fn a_shutdown_lets_running_steps_finish_and_claims_no_more(lab: Lab) {

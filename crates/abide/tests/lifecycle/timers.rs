@@ -7,7 +7,7 @@ use abide::time::{Timestamp, hours, millis};
 use serde_json::json;
 
 use crate::common::{At, Lab, Log, Script, eventually};
-use crate::quick;
+use crate::lifecycle::quick;
 
 /// Notes when it runs, by the clock of this computer.
 fn timed(log: &Log<Timestamp>) -> Script {

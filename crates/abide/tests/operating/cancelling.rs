@@ -7,8 +7,8 @@ use abide::time::{hours, millis, secs};
 use abide::{InstanceId, Status, done};
 use serde_json::{Value, json};
 
-use crate::GO;
 use crate::common::{At, Gate, Lab, Log, Script, eventually};
+use crate::operating::GO;
 
 /// Waits or sleeps, as its state prescribes.
 fn parks() -> Script {

@@ -7,8 +7,8 @@ use abide::model::{Liveness, WaitKind};
 use abide::time::hours;
 use serde_json::json;
 
-use crate::GO;
 use crate::common::{At, Gate, Lab, Script};
+use crate::operating::GO;
 
 on_every_store! {
     async fn each_position_shows_what_it_waits_for_and_that_it_is_well(lab: Lab) {

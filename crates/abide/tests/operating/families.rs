@@ -4,8 +4,8 @@ use abide::client::new_start;
 use abide::{Status, done};
 use serde_json::json;
 
-use crate::GO;
 use crate::common::{At, Lab, Script};
+use crate::operating::GO;
 
 /// A parent of two, each of which has two that wait; it ends with how its children ended.
 fn family() -> Script {

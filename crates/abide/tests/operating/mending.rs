@@ -9,8 +9,8 @@ use abide::time::hours;
 use abide::{Context, InstanceId, Machine, Outcome, Signal, Status, Step, done};
 use serde_json::{Value, json};
 
-use crate::GO;
 use crate::common::Lab;
+use crate::operating::GO;
 
 const NOTE: Signal<String> = Signal::new("note");
 

@@ -11,8 +11,8 @@ use futures_util::future::join_all;
 use serde_json::json;
 
 use crate::common::{At, Faulty, Gate, Lab, Log, Script, Trouble, soon};
-use crate::signals::NOTE;
-use crate::{STEPS, each_took_its_steps_once, walk};
+use crate::outages::signals::NOTE;
+use crate::outages::{STEPS, each_took_its_steps_once, walk};
 
 /// A handle on the lab's database that goes through trouble.
 pub async fn troubled(

@@ -13,7 +13,7 @@ use futures_util::future::join_all;
 use serde_json::json;
 
 use crate::common::{Faulty, Lab, Script, Trouble, eventually};
-use crate::faulty::once;
+use crate::outages::faulty::once;
 
 const EVERY: [Trouble; 4] = [
     Trouble::AnswerLost,

@@ -14,7 +14,7 @@ use futures_util::future::join_all;
 use serde_json::json;
 
 use crate::common::{Faulty, Gate, Lab, Script, Trouble, eventually, soon};
-use crate::folded::{ends, held};
+use crate::outages::folded::{ends, held};
 
 /// Instances of which the database will have nothing, and how often each instance was tried.
 #[derive(Clone, Default)]

@@ -10,7 +10,7 @@ use abide_pgtest::Server;
 use serde_json::json;
 
 use crate::common::{At, Gate, Lab, Script, eventually, soon};
-use crate::{each_took_its_steps_once, start_walks, walk};
+use crate::outages::{each_took_its_steps_once, start_walks, walk};
 
 /// A server of one's own, to be stopped and started.
 struct Site {

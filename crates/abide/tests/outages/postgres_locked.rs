@@ -11,7 +11,7 @@ use abide_kernel::{Answer, ClaimRequest, NewWorker, Op, Store};
 use serde_json::json;
 
 use crate::common::{Lab, Log, Script, eventually};
-use crate::{each_took_its_steps_once, start_walks, walk};
+use crate::outages::{each_took_its_steps_once, start_walks, walk};
 
 /// Runs SQL as an operator would.
 async fn psql(lab: &Lab, sql: &'static str) -> String {

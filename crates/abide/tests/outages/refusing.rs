@@ -6,7 +6,7 @@ use abide::{Status, done};
 use serde_json::json;
 
 use crate::common::{Gate, Lab, Script, eventually};
-use crate::{each_took_its_steps_once, start_walks, walk};
+use crate::outages::{each_took_its_steps_once, start_walks, walk};
 
 /// The reason why the database refuses instances with the key `cursed`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -129,7 +129,7 @@ on_every_store! {
             let cursed = lab.start(Script::any(), json!(0)).key("cursed").await.unwrap();
             let ids = start_walks(&lab, 50).await;
             each_took_its_steps_once(&lab, &ids).await;
-            lab.until(cursed.id(), "its last step", |row| row.step_seq == crate::STEPS).await;
+            lab.until(cursed.id(), "its last step", |row| row.step_seq == crate::outages::STEPS).await;
             assert_eq!(lab.now(cursed.id()).await.status, Status::Executing, "{kind:?}");
             curse(&lab, None).await;
             assert!(lab.ended(cursed.id()).await.status.is_terminal(), "{kind:?}");

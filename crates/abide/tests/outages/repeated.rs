@@ -11,7 +11,7 @@ use abide_kernel::Op;
 use serde_json::json;
 
 use crate::common::{Lab, Script, Trouble};
-use crate::faulty::{once, troubled};
+use crate::outages::faulty::{once, troubled};
 
 fn id(key: &str) -> RequestId {
     RequestId::new("test", Name::new(key).unwrap(), Fingerprint::of([key]))

@@ -6,7 +6,7 @@ use abide_kernel::Op;
 use serde_json::json;
 
 use crate::common::{At, Lab, Script, Trouble};
-use crate::faulty::{once, troubled};
+use crate::outages::faulty::{once, troubled};
 
 pub const NOTE: Signal<u32> = Signal::new("note");
 

@@ -9,7 +9,7 @@ use abide::{Abide, Error};
 use serde_json::json;
 
 use crate::common::{Lab, Script, eventually, soon};
-use crate::{each_took_its_steps_once, start_walks, walk};
+use crate::outages::{each_took_its_steps_once, start_walks, walk};
 
 fn connection(lab: &Lab) -> Connection {
     Connection::open(lab.url().trim_start_matches("sqlite:")).unwrap()

@@ -7,7 +7,7 @@ use abide::store::EventFilter;
 use abide::time::{hours, millis};
 
 use super::*;
-use crate::caller::connect;
+use crate::outbox::caller::connect;
 
 on_both! {
 async fn every_kind_of_request_is_carried_out_with_the_rows_that_it_was_committed_with(lab: Lab, caller: Caller) {

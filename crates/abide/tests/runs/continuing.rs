@@ -7,7 +7,7 @@ use abide::{Status, done, stop};
 use serde_json::{Value, json};
 
 use crate::common::{At, Lab, Script, eventually};
-use crate::{GO, NOTE, runs};
+use crate::runs::{GO, NOTE, runs};
 
 /// Takes what it is handed and continues, until it has taken `count` and run fifty times.
 fn looper(count: usize) -> Script {

@@ -5,8 +5,8 @@ use abide::model::Liveness;
 use abide::{Status, done};
 use serde_json::json;
 
-use crate::GO;
 use crate::common::{Lab, Script};
+use crate::runs::GO;
 
 on_every_store! {
     async fn a_start_under_the_key_opens_what_was_reserved_with_the_same_id(lab: Lab) {

@@ -9,7 +9,7 @@ use abide::{InstanceId, Status, done, next, stop};
 use serde_json::json;
 
 use crate::common::{At, Lab, Script};
-use crate::{GO, NOTE, runs};
+use crate::runs::{GO, NOTE, runs};
 
 /// Fails in its second step until it is well.
 fn ill(well: &Arc<AtomicBool>) -> Script {

@@ -5,7 +5,7 @@ use abide::history::HistoryEvent;
 use serde_json::json;
 
 use crate::common::{At, Gate, Lab, Script};
-use crate::{GO, NOTE, PAID, payment, sent_to, waits_for};
+use crate::signals::{GO, NOTE, PAID, payment, sent_to, waits_for};
 
 on_every_store! {
     async fn what_was_sent_before_anybody_worked_is_there_when_it_waits(lab: Lab) {

@@ -6,7 +6,7 @@ use abide::model::{Json, Key, Name, Start};
 use serde_json::{Value, json};
 
 use crate::common::{Lab, Script};
-use crate::{Strict, args, named, payment, sent_to};
+use crate::signals::{Strict, args, named, payment, sent_to};
 
 /// A start of the machine by its name alone.
 fn strict_named(key: &str) -> Start {
@@ -52,7 +52,7 @@ on_every_store! {
         let error = outside.signal("order:1", "paid", named(&[("amount", json!("five")), ("colour", json!(1))])).await;
         assert_eq!(codes(&wrong(error.unwrap_err())), json!({"amount": ["wrong_type"], "colour": ["unknown"]}));
         outside.signal("order:1", "paid", named(&[("amount", json!(5))])).await.unwrap();
-        assert_eq!(crate::value(&lab.ended(id).await.result.unwrap()), json!(payment(5)));
+        assert_eq!(crate::signals::value(&lab.ended(id).await.result.unwrap()), json!(payment(5)));
         engine.shutdown().await;
     }
 }
@@ -110,7 +110,7 @@ on_every_store! {
         assert!(send(named(&[("floor", json!(1)), ("place", json!("attic"))])).await.unwrap().duplicate);
         assert!(send(named(&[("floor", json!(2)), ("place", json!("attic"))])).await.is_err());
         let kept = &sent_to(&lab, order.id()).await[0].arguments;
-        assert_eq!(crate::value(kept), json!({"place": "attic", "floor": 1, "tags": []}));
+        assert_eq!(crate::signals::value(kept), json!({"place": "attic", "floor": 1, "tags": []}));
     }
 }
 
@@ -146,12 +146,16 @@ struct Anything;
 
 impl abide::Machine for Anything {
     const NAME: &'static str = "strict";
-    type Step = crate::Stage;
+    type Step = crate::signals::Stage;
     type State = Value;
     type Output = Value;
 
-    async fn step(&self, _: crate::Stage, ctx: &mut abide::Context<Self>) -> abide::Outcome<Self> {
-        ctx.wait_for("paid").then(crate::Stage::Closed)
+    async fn step(
+        &self,
+        _: crate::signals::Stage,
+        ctx: &mut abide::Context<Self>,
+    ) -> abide::Outcome<Self> {
+        ctx.wait_for("paid").then(crate::signals::Stage::Closed)
     }
 }
 
@@ -170,7 +174,7 @@ struct Senseless;
 
 impl abide::Machine for Senseless {
     const NAME: &'static str = "senseless";
-    type Step = crate::Stage;
+    type Step = crate::signals::Stage;
     type State = Value;
     type Output = Value;
 
@@ -191,7 +195,11 @@ impl abide::Machine for Senseless {
             ))
     }
 
-    async fn step(&self, _: crate::Stage, _: &mut abide::Context<Self>) -> abide::Outcome<Self> {
+    async fn step(
+        &self,
+        _: crate::signals::Stage,
+        _: &mut abide::Context<Self>,
+    ) -> abide::Outcome<Self> {
         abide::done(json!(null))
     }
 }

@@ -11,7 +11,7 @@ use abide_kernel::{Answer, ClaimRequest, NewWorker, Op};
 use serde_json::json;
 
 use crate::common::{Lab, Script};
-use crate::{GO, NOTE};
+use crate::signals::{GO, NOTE};
 
 /// The number of signals in the crowded inbox: as many as fit in, except one that is waited for.
 const PENDING: usize = 4_999;

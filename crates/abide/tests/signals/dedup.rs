@@ -4,7 +4,7 @@ use abide::done;
 use serde_json::json;
 
 use crate::common::{At, Lab, Script};
-use crate::{NOTE, PAID, Payment, decision, payment, sent_to, waits_for};
+use crate::signals::{NOTE, PAID, Payment, decision, payment, sent_to, waits_for};
 
 on_every_store! {
     async fn sent_again_it_is_the_same_signal(lab: Lab) {

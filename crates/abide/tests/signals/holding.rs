@@ -7,7 +7,7 @@ use abide::time::{hours, millis};
 use serde_json::json;
 
 use crate::common::{At, Lab, Script};
-use crate::{GO, NOTE, PAID, args, decision, payment, sent_to};
+use crate::signals::{GO, NOTE, PAID, args, decision, payment, sent_to};
 
 /// Waits until it has been handed two notes.
 fn two_notes() -> Script {
@@ -96,8 +96,8 @@ on_every_store! {
         let good = lab.signal("order:1", "paid", args(&[json!(5)])).hold_for(hours(1)).await.unwrap();
         let bad = lab.signal("order:1", "paid", args(&[json!("five")])).hold_for(hours(1)).await.unwrap();
         let unknown = lab.signal("order:1", GO, &()).hold_for(hours(1)).await.unwrap();
-        let engine = lab.engine().machine(crate::Strict).start().await.unwrap();
-        let order = lab.start(crate::Strict, json!(null)).key("order:1").await.unwrap();
+        let engine = lab.engine().machine(crate::signals::Strict).start().await.unwrap();
+        let order = lab.start(crate::signals::Strict, json!(null)).key("order:1").await.unwrap();
         assert_eq!(lab.came_to(&order).await, json!(payment(5)));
         let sent = sent_to(&lab, order.id()).await;
         let lives: Vec<_> = sent.iter().map(|one| (one.id, one.status.name(), one.rejection.map(|why| why.reason()))).collect();
@@ -119,7 +119,7 @@ on_every_store! {
             }
             At::One => ctx.wait_for(PAID).then(At::Two),
             At::Two => done(json!(ctx.awaited(PAID)?.amount)),
-            At::Three => done(crate::value(ctx.children()[0].result.as_ref().unwrap())),
+            At::Three => done(crate::signals::value(ctx.children()[0].result.as_ref().unwrap())),
         })).start().await.unwrap();
         lab.signal("child:1", PAID, &payment(9)).hold_for(hours(1)).await.unwrap();
         let parent = lab.start(Script::any(), json!("parent")).await.unwrap();

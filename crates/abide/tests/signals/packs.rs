@@ -5,7 +5,7 @@ use abide::{Status, done, next};
 use serde_json::json;
 
 use crate::common::{At, Gate, Lab, Log, Script, eventually};
-use crate::{NOTE, parked, sent_to, value};
+use crate::signals::{NOTE, parked, sent_to, value};
 
 on_every_store! {
     async fn a_pack_accumulates_until_all_have_come_and_progresses_once(lab: Lab) {
@@ -137,7 +137,7 @@ on_every_store! {
         let order = lab.start(Script::any(), json!(null)).await.unwrap();
         gate.reached_by(1).await;
         for name in ["b", "a"] {
-            lab.signal(order.id(), name, crate::args(&[])).await.unwrap();
+            lab.signal(order.id(), name, crate::signals::args(&[])).await.unwrap();
         }
         gate.open();
         lab.came_to(&order).await;

@@ -6,7 +6,7 @@ use abide::{done, next};
 use serde_json::json;
 
 use crate::common::{At, Lab, Script};
-use crate::{GO, NOTE, parked, value, waits_for};
+use crate::signals::{GO, NOTE, parked, value, waits_for};
 
 on_every_store! {
     async fn a_signal_from_another_process_wakes_the_engine_of_this_one(lab: Lab) {

@@ -7,7 +7,7 @@ use abide::{done, next};
 use serde_json::json;
 
 use crate::common::{At, Lab, Script};
-use crate::{GO, NOTE, args, sent_to};
+use crate::signals::{GO, NOTE, args, sent_to};
 
 on_every_store! {
     async fn every_signal_leaves_a_record_with_its_life(lab: Lab) {
@@ -82,7 +82,7 @@ on_every_store! {
             At::Two => next(At::Three),
             At::Three => done(json!(null)),
         })).start().await.unwrap();
-        let id = crate::parked(&lab, "order:1").await;
+        let id = crate::signals::parked(&lab, "order:1").await;
         let waits = lab.now(id).await.wait_id.unwrap();
         let receipt = lab.signal(id, NOTE, &"a".into()).source("crm").await.unwrap();
         assert_eq!(receipt.record.wait_id.as_ref(), Some(&waits), "the one that is open");
@@ -123,7 +123,7 @@ on_every_store! {
 on_every_store! {
     async fn the_first_event_of_a_run_has_its_declarations(lab: Lab) {
         // rules 8.2 and 16.1
-        let strict = lab.start(crate::Strict, json!(null)).await.unwrap();
+        let strict = lab.start(crate::signals::Strict, json!(null)).await.unwrap();
         let free = lab.start(Script::any(), json!(null)).await.unwrap();
         let events = lab.events(strict.id()).await;
         let HistoryEvent::Started { declared_signals, declared_signal_contracts, declared_updates, run_number, .. } =

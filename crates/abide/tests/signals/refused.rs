@@ -7,7 +7,7 @@ use abide::{Abide, InstanceId, done};
 use serde_json::json;
 
 use crate::common::{At, Lab, Script};
-use crate::{GO, NOTE, PAID, args, decision, payment, sent_to, waits_for};
+use crate::signals::{GO, NOTE, PAID, args, decision, payment, sent_to, waits_for};
 
 fn rejected(error: SendError) -> abide::client::Rejected {
     match error {
@@ -95,7 +95,7 @@ on_every_store! {
 on_every_store! {
     async fn what_the_machine_does_not_declare_and_what_breaks_the_contract_is_refused(lab: Lab) {
         // rules 7.3 and 8.3
-        let order = lab.start(crate::Strict, json!(null)).key("order:1").await.unwrap();
+        let order = lab.start(crate::signals::Strict, json!(null)).key("order:1").await.unwrap();
         let unknown = lab.signal("order:1", NOTE, &"a".into()).await.unwrap_err();
         assert_eq!(decision(&unknown), ("rejected_unknown_signal", Some("unknown_signal")));
         let invalid = lab.signal("order:1", "paid", args(&[json!("five"), json!(null), json!(1)])).await.unwrap_err();

@@ -6,7 +6,7 @@ use abide::{Status, done, next};
 use serde_json::json;
 
 use crate::common::{At, Gate, Lab, Script};
-use crate::{GO, NOTE};
+use crate::signals::{GO, NOTE};
 
 on_every_store! {
     async fn a_woken_step_says_what_woke_it_until_it_has_ended(lab: Lab) {

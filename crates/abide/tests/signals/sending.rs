@@ -6,7 +6,7 @@ use abide::model::{Key, Target};
 use serde_json::json;
 
 use crate::common::{At, Lab, Script};
-use crate::{GO, NOTE, args, decision, sent_to, waits_for};
+use crate::signals::{GO, NOTE, args, decision, sent_to, waits_for};
 
 on_every_store! {
     async fn an_instance_is_addressed_by_id_key_handle_or_text(lab: Lab) {
@@ -60,7 +60,7 @@ on_every_store! {
             assert_eq!((receipt.instance(), receipt.sequence().unwrap().0), (Some(*id), 1));
         }
         for (n, id) in ids.iter().enumerate() {
-            assert_eq!(crate::value(&lab.ended(*id).await.result.unwrap()), json!(n.to_string()));
+            assert_eq!(crate::signals::value(&lab.ended(*id).await.result.unwrap()), json!(n.to_string()));
         }
         engine.shutdown().await;
     }

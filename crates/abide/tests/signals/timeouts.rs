@@ -7,7 +7,7 @@ use abide::{Status, done};
 use serde_json::json;
 
 use crate::common::{At, Lab, Script};
-use crate::{GO, PAID, parked, payment, sent_to, value};
+use crate::signals::{GO, PAID, parked, payment, sent_to, value};
 
 on_every_store! {
     async fn a_wait_that_nothing_ends_is_woken_at_its_deadline_and_sees_the_timeout(lab: Lab) {
@@ -73,7 +73,7 @@ on_every_store! {
         })).start().await.unwrap();
         let order = lab.start(Script::any(), json!(null)).key("order:1").await.unwrap();
         for _ in 0..2 {
-            lab.signal(&order, "part", crate::args(&[])).await.unwrap();
+            lab.signal(&order, "part", crate::signals::args(&[])).await.unwrap();
         }
         assert_eq!(lab.came_to(&order).await, json!([true, 2]));
         let sent = sent_to(&lab, order.id()).await;

@@ -5,7 +5,7 @@ use abide::{Status, done, next};
 use serde_json::json;
 
 use crate::common::{At, Lab, Script};
-use crate::{GO, NOTE, PAID, Payment, args, parked, payment, sent_to, value, waits_for};
+use crate::signals::{GO, NOTE, PAID, Payment, args, parked, payment, sent_to, value, waits_for};
 
 on_every_store! {
     async fn a_signal_wakes_the_step_that_waits_for_it_with_what_it_was_sent_with(lab: Lab) {
@@ -100,7 +100,7 @@ on_every_store! {
             (args(&[json!(null)]), json!(null)),
             (args(&[json!(1), json!([2]), json!({"three": 3})]), json!([1, [2], {"three": 3}])),
             (abide::message::Arguments::Payload(abide::model::Json::of(&object).unwrap()), object.clone()),
-            (crate::named(&[("a", json!(1)), ("b", json!([2]))]), object.clone()),
+            (crate::signals::named(&[("a", json!(1)), ("b", json!([2]))]), object.clone()),
         ].into_iter().enumerate() {
             let order = lab.start(Script::any(), json!(null)).key(format!("order:{at}a")).await.unwrap();
             lab.signal(&order, "x", sent).await.unwrap();
@@ -124,7 +124,7 @@ on_every_store! {
             handles.push(lab.start(Script::any(), json!(null)).key(key).await.unwrap());
         }
         lab.signal("typed", PAID, &payment(5)).await.unwrap();
-        lab.signal("named", "paid", crate::named(&[("amount", json!(5))])).await.unwrap();
+        lab.signal("named", "paid", crate::signals::named(&[("amount", json!(5))])).await.unwrap();
         let payload = abide::message::Arguments::Payload(abide::model::Json::of(&json!({"amount": 5})).unwrap());
         lab.signal("payload", "paid", payload).await.unwrap();
         lab.signal("positional", "paid", args(&[json!(5), json!(null)])).await.unwrap();

@@ -6,7 +6,7 @@ use abide::{Status, done};
 use serde_json::json;
 
 use crate::common::{At, Lab, Script};
-use crate::{NOTE, PAID, decision, payment, sent_to};
+use crate::signals::{NOTE, PAID, decision, payment, sent_to};
 
 on_every_store! {
     async fn it_starts_with_the_signal_in_its_inbox_or_goes_to_the_instance_that_is_there(lab: Lab) {
@@ -26,7 +26,7 @@ on_every_store! {
         assert_eq!(first.instance(), second.instance());
         assert_eq!((first.sequence().unwrap().0, second.sequence().unwrap().0), (1, 2));
         let id = first.instance().unwrap();
-        assert_eq!(crate::value(&lab.ended(id).await.result.unwrap()), json!(["first", [1, 2]]));
+        assert_eq!(crate::signals::value(&lab.ended(id).await.result.unwrap()), json!(["first", [1, 2]]));
         // No instance has the key any more, so another is started.
         let third = send("third", 3).dedup("d").await.unwrap();
         assert!(third.started && third.instance() != Some(id));
@@ -40,7 +40,7 @@ on_every_store! {
 on_every_store! {
     async fn when_the_signal_would_be_refused_nothing_starts(lab: Lab) {
         // rules 7.9 and 8.2
-        let order = || new_start(crate::Strict, json!(null)).key("order:1");
+        let order = || new_start(crate::signals::Strict, json!(null)).key("order:1");
         let unknown = lab.signal_with_start(order(), NOTE, &"a".into()).await.unwrap_err();
         assert_eq!(decision(&unknown), ("rejected_unknown_signal", Some("unknown_signal")));
         let bad: abide::Signal<String> = abide::Signal::new("paid");
@@ -87,7 +87,7 @@ on_every_store! {
             id = receipt.instance();
         }
         assert_eq!(started, 1);
-        assert_eq!(crate::value(&lab.ended(id.unwrap()).await.result.unwrap()), json!((0..50).sum::<i64>()));
+        assert_eq!(crate::signals::value(&lab.ended(id.unwrap()).await.result.unwrap()), json!((0..50).sum::<i64>()));
         assert!(sent_to(&lab, id.unwrap()).await.iter().map(|one| one.sequence.unwrap().0).eq(1..=50));
         engine.shutdown().await;
     }

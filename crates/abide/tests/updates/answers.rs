@@ -4,7 +4,7 @@ use abide::client::{SendError, UpdateError};
 use abide::time::{hours, millis};
 
 use crate::common::Lab;
-use crate::{ADD, Books, SHUT, SLOW, Till, books, engine, standing};
+use crate::updates::{ADD, Books, SHUT, SLOW, Till, books, engine, standing};
 
 on_every_store! {
     async fn an_answer_can_be_read_later_by_its_id_from_anywhere(lab: Lab) {

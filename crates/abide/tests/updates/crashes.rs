@@ -5,7 +5,7 @@ use abide::client::Handle;
 use abide::testing::Kit;
 
 use crate::common::{Lab, eventually};
-use crate::{ADD, At, Books, CLOSE, SHUT, Till, books, standing};
+use crate::updates::{ADD, At, Books, CLOSE, SHUT, Till, books, standing};
 
 async fn parked(till: &Till) -> (Kit, Handle<Books>) {
     let kit = Kit::builder().machine(till.clone()).build().await.unwrap();
@@ -118,7 +118,7 @@ on_every_store! {
         let of_killable = till.clone();
         let killable = lab.killable(move |engine| engine.name("w").machine(of_killable)).await;
         let order = standing(&lab, &till, "waits").await;
-        let update = lab.update(&order, crate::SLOW, &5).accepted().await.unwrap();
+        let update = lab.update(&order, crate::updates::SLOW, &5).accepted().await.unwrap();
         till.gate.reached_by(1).await;
         killable.die().await;
         assert_eq!(update.record().await.unwrap().unwrap().status.name(), "accepted");

@@ -4,7 +4,7 @@ use abide::Status;
 use abide::client::new_signal;
 
 use crate::common::Lab;
-use crate::{ADD, Books, SHUT, Till, engine, standing};
+use crate::updates::{ADD, Books, SHUT, Till, engine, standing};
 
 on_every_store! {
     async fn fifty_tasks_update_at_once_and_each_is_applied_once_and_in_order(lab: Lab) {

@@ -6,7 +6,9 @@ use abide::time::millis;
 use abide::{Abide, Status, Update};
 
 use crate::common::Lab;
-use crate::{ADD, Books, FAIL, FORGOTTEN, LARGE, PANIC, RAW, SHUT, Till, books, engine, standing};
+use crate::updates::{
+    ADD, Books, FAIL, FORGOTTEN, LARGE, PANIC, RAW, SHUT, Till, books, engine, standing,
+};
 
 fn failed<R: std::fmt::Debug>(answer: Result<R, UpdateError>) -> String {
     match answer.unwrap_err() {

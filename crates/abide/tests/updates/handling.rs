@@ -6,7 +6,7 @@ use abide::history::HistoryEvent;
 use abide::model::WaitKind;
 
 use crate::common::Lab;
-use crate::{ADD, CLOSE, RENEW, SHUT, SKIP, Till, books, engine, standing};
+use crate::updates::{ADD, CLOSE, RENEW, SHUT, SKIP, Till, books, engine, standing};
 
 on_every_store! {
     async fn an_update_changes_what_waits_sleeps_or_joins_and_leaves_it_where_it_stood(lab: Lab) {
@@ -19,7 +19,7 @@ on_every_store! {
             assert_eq!(lab.update(&order, ADD, &5).await.unwrap(), 5);
             assert_eq!(lab.update(order.id(), ADD, &2).await.unwrap(), 7);
             let after = lab.until_status(order.id(), before.status).await;
-            assert_eq!(after.state.to::<crate::Books>().unwrap().entries, [5, 2], "committed with the answer");
+            assert_eq!(after.state.to::<crate::updates::Books>().unwrap().entries, [5, 2], "committed with the answer");
             assert_eq!((after.due_at, after.wait_kind, &after.awaits), (before.due_at, before.wait_kind, &before.awaits));
             assert_eq!((after.wait_id, after.wait_since), (before.wait_id, before.wait_since));
             assert_eq!((after.step_seq, after.attempt, after.inbox.updates), (before.step_seq, before.attempt, 0));
@@ -27,10 +27,10 @@ on_every_store! {
         }
         // They go on as they would have.
         lab.signal("waits", SHUT, &()).await.unwrap();
-        let order = lab.handle::<crate::Books>("waits").await.unwrap().unwrap();
+        let order = lab.handle::<crate::updates::Books>("waits").await.unwrap().unwrap();
         assert_eq!(lab.came_to(&order).await.total, 7);
         till.gate.open();
-        let order = lab.handle::<crate::Books>("joins").await.unwrap().unwrap();
+        let order = lab.handle::<crate::updates::Books>("joins").await.unwrap().unwrap();
         assert_eq!(lab.came_to(&order).await.entries, [5, 2]);
         engine.shutdown().await;
     }

@@ -10,7 +10,7 @@ use abide::workflow::{OneOf, State, WorkflowCode};
 use serde_json::{Value, json};
 
 use crate::common::{Gate, Lab, Log, eventually};
-use crate::recorded::{blocked, ok, operations};
+use crate::workflows::recorded::{blocked, ok, operations};
 
 /// Adds so much, after a step.
 const ADD: Update<i64, i64> = Update::new("add");

@@ -12,7 +12,7 @@ use abide::{BoxError, Flow, InstanceId, Job, Signal, Status, Update, Workflow};
 use serde_json::{Value, json};
 
 use crate::common::{Lab, eventually};
-use crate::recorded::{Code, blocked, ok};
+use crate::workflows::recorded::{Code, blocked, ok};
 
 const GO: Signal<u32> = Signal::new("go");
 const KID: Job<u32, u32> = Job::new("kid");

@@ -8,7 +8,7 @@ use abide::{Flow, Job, Signal, Status, Workflow};
 use serde_json::{Value, json};
 
 use crate::common::{Gate, Lab, eventually};
-use crate::recorded::{Code, ok, operations};
+use crate::workflows::recorded::{Code, ok, operations};
 
 const RUN: Flow<Value, Value> = Flow::new("run");
 const GO: Signal<u32> = Signal::new("go");

@@ -9,7 +9,7 @@ use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
 
 use crate::common::{At, Gate, Lab, Script};
-use crate::recorded::blocked;
+use crate::workflows::recorded::blocked;
 
 const PARENT: Flow<u32, Value> = Flow::new("parent");
 const KID: Job<u32, u32> = Job::new("kid");

@@ -13,7 +13,7 @@ use abide::{Flow, InstanceId, Signal, Status, Update, Workflow};
 use serde_json::{Value, json};
 
 use crate::common::Lab;
-use crate::recorded::{Code, blocked, ok, operations};
+use crate::workflows::recorded::{Code, blocked, ok, operations};
 
 const GO: Signal<u32> = Signal::new("go");
 const SET: Update<u32, u32> = Update::new("set");

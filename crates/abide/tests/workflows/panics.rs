@@ -7,7 +7,7 @@ use abide::{Flow, Signal, Status, Workflow};
 use serde_json::{Value, json};
 
 use crate::common::{Lab, eventually};
-use crate::recorded::{blocked, ok};
+use crate::workflows::recorded::{blocked, ok};
 
 const RUN: Flow<Value, Value> = Flow::new("panics");
 const PAID: Signal<u32> = Signal::new("paid");

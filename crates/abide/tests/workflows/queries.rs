@@ -9,7 +9,7 @@ use abide::{Flow, Job, Signal, Status, Update, Workflow};
 use serde_json::{Value, json};
 
 use crate::common::{Gate, Lab, Script};
-use crate::recorded::{Code, ok};
+use crate::workflows::recorded::{Code, ok};
 
 const RUN: Flow<Value, Value> =
     Flow::new("run").messages(|| Messages::new().signal(GO).update(ADD));

@@ -10,7 +10,7 @@ use abide::{Flow, Job, Signal, Status};
 use serde_json::{Value, json};
 
 use crate::common::Lab;
-use crate::recorded::{Code, ok};
+use crate::workflows::recorded::{Code, ok};
 
 const RUN: Flow<Value, Value> = Flow::new("run");
 const GO: Signal<u32> = Signal::new("go");

@@ -7,7 +7,7 @@ use abide::{Abide, Flow, Signal, Status, Workflow};
 use serde_json::{Value, json};
 
 use crate::common::{Lab, Log};
-use crate::recorded::{ok, operations};
+use crate::workflows::recorded::{ok, operations};
 
 const RUN: Flow<Value, Value> = Flow::new("run");
 const GO: Signal<u32> = Signal::new("go");

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use tokio::sync::{Barrier, oneshot};
 
 use crate::common::{Gate, Lab, Log, Most, soon};
-use crate::recorded::{ok, operations};
+use crate::workflows::recorded::{ok, operations};
 
 const RUN: Flow<Value, Value> = Flow::new("run");
 const GO: Signal<u32> = Signal::new("go");

@@ -4,7 +4,7 @@ use abide::{Flow, Signal, Status, Workflow};
 use serde_json::{Value, json};
 
 use crate::common::Lab;
-use crate::recorded::{Code, blocked, ok, operations};
+use crate::workflows::recorded::{Code, blocked, ok, operations};
 
 const RUN: Flow<Value, Value> = Flow::new("run");
 const GO: Signal<u32> = Signal::new("go");

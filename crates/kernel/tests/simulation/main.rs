@@ -5,13 +5,8 @@
 //!
 //! Each run takes fixed seeds and new ones. `ABIDE_SIM_SEED=17` runs that one and prints what it does,
 //! `ABIDE_SIM_SEEDS=5000` runs so many new ones, `ABIDE_SIM_SECONDS=600` runs new ones for so long.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "tests"
-)]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
+#![allow(clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 mod actions;
 mod code;

@@ -1,11 +1,7 @@
 //! Messages of a real nats-server become events: none lost and none twice, whatever breaks on the way.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing
-)]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
+#![allow(clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 mod lab;
 mod server;

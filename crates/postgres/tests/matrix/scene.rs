@@ -14,11 +14,11 @@ use abide_kernel::model::{
 use abide_kernel::{Answer, Clock, Op, Store, SweepRequest};
 use abide_postgres::tokio_postgres::SimpleQueryMessage;
 
-use crate::action::Action;
 use crate::common::{
     commit, commits, done, event, going_on, json, key, keyed, name, one, register, request, signal,
     wait_for_event,
 };
+use crate::matrix::action::Action;
 use crate::stepping::Room;
 
 /// The key of the instance that the actions are about.

@@ -14,7 +14,7 @@ use crate::common::{
     claim, commit, commit_all, deliver, done, event, json, name, publish, register, signal, start,
     start_all, turn, wait_for_event,
 };
-use crate::log::{Plan, PlanLog};
+use crate::plans::log::{Plan, PlanLog};
 
 /// Waits for an order, and looks back for it.
 fn looks_back(claimed: Claimed, order: &str) -> Commit {

@@ -18,8 +18,8 @@ use crate::common::{
     claim, commit, commit_all, done, going_on, json, lane, name, next, one, register, request,
     start, start_all, turn,
 };
-use crate::events::events;
-use crate::messages::messages;
+use crate::plans::events::events;
+use crate::plans::messages::messages;
 
 /// Asks for everything, a batch at a time.
 pub async fn everything(store: &Postgres, url: &str, batch: usize) {

@@ -11,8 +11,8 @@ use abide::{Abide, Status};
 use serde_json::Value;
 use tempfile::TempDir;
 
+use crate::cli::lab::until;
 use crate::common::{self, PATIENCE};
-use crate::lab::until;
 
 /// A demo that runs; it is killed when this is dropped.
 struct Demo {

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::lab::{Lab, on_every_store};
+use crate::cli::lab::{Lab, on_every_store};
 
 on_every_store! {
     async fn empty_lists_say_so_on_standard_error(lab: Lab) {

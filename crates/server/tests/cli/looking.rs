@@ -2,8 +2,8 @@
 
 use serde_json::json;
 
+use crate::cli::lab::{Checkout, Lab, on_every_store, until, until_it_is};
 use crate::common;
-use crate::lab::{Checkout, Lab, on_every_store, until, until_it_is};
 
 on_every_store! {
     async fn machines_are_listed_with_what_they_take(lab: Lab) {

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::lab::{Lab, on_every_store};
+use crate::cli::lab::{Lab, on_every_store};
 
 #[tokio::test]
 async fn a_file_is_migrated_when_asked_and_the_plan_says_how() {

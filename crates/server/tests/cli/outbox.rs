@@ -2,8 +2,8 @@
 
 use serde_json::json;
 
+use crate::cli::lab::{Checkout, Lab, on_every_store, until};
 use crate::common::insert_request;
-use crate::lab::{Checkout, Lab, on_every_store, until};
 
 on_every_store! {
     async fn refused_requests_are_listed_retried_and_discarded(lab: Lab) {

@@ -3,7 +3,7 @@
 use abide::{Context, Graph, Machine, Outcome, Step, done, stop};
 use serde_json::{Value, json};
 
-use crate::lab::{Checkout, Lab, on_every_store, until, until_it_is};
+use crate::cli::lab::{Checkout, Lab, on_every_store, until, until_it_is};
 
 on_every_store! {
     async fn the_cause_that_woke_it_is_shown_until_the_step_is_committed(lab: Lab) {

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::lab::{Checkout, Lab, on_every_store, until_it_is};
+use crate::cli::lab::{Checkout, Lab, on_every_store, until_it_is};
 
 on_every_store! {
     async fn a_signal_is_sent_by_pairs_or_json_and_its_errors_are_reported_field_by_field(lab: Lab) {

@@ -10,11 +10,11 @@ use abide::time::{hours, secs};
 use abide::{Abide, Event, Flow, Workflow};
 use serde_json::{Value, json};
 
-use crate::common::{self, Over, Server};
-use crate::lab::{
+use crate::cli::lab::{
     CHILD, Chain, Checkout, FLOW, GO, LONG, Lab, PAID, Parent, Payment, SLOW, after, before,
     conditional, on_every_store, until_it_is,
 };
+use crate::common::{self, Over, Server};
 
 /// The first line of what is shown, and the liveness as programs see it.
 async fn sentence(lab: &Lab, target: &str) -> (String, Value) {

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::lab::{Chain, Checkout, Lab, on_every_store, until_it_is};
+use crate::cli::lab::{Chain, Checkout, Lab, on_every_store, until_it_is};
 
 on_every_store! {
     async fn a_start_prints_the_id_and_says_when_no_worker_has_code_for_it(lab: Lab) {

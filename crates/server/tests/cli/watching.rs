@@ -5,7 +5,7 @@ use std::process::Stdio;
 
 use serde_json::{Value, json};
 
-use crate::lab::{Chain, Checkout, Lab, Steps, on_every_store, until_it_is};
+use crate::cli::lab::{Chain, Checkout, Lab, Steps, on_every_store, until_it_is};
 
 on_every_store! {
     async fn what_another_process_does_is_seen_line_by_line_until_the_end(lab: Lab) {
@@ -105,7 +105,7 @@ async fn a_server_that_is_started_again_is_waited_for() {
     let mut again = again.args(["serve", "--listen", &address, "--store", &store]);
     again = again.stdout(Stdio::null()).stderr(Stdio::null());
     let mut again = again.spawn().unwrap();
-    crate::lab::until(async || {
+    crate::cli::lab::until(async || {
         let cancelled = run(home.path(), &["cancel", "k"]).output().unwrap();
         cancelled.status.success().then_some(())
     })

@@ -7,10 +7,10 @@ use abide::machine::Retry;
 use abide::time::millis;
 use serde_json::json;
 
-use crate::common;
-use crate::lab::{
+use crate::cli::lab::{
     Checkout, FLOW, GO, Lab, Parent, after, before, on_every_store, until, until_it_is,
 };
+use crate::common;
 
 /// Returns true if a text is a moment with milliseconds and that offset.
 fn is_moment(text: &str, offset: &str) -> bool {

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::on_both;
+use crate::http::on_both;
 
 on_both! {
     async fn each_entry_is_answered_for_itself(server) {

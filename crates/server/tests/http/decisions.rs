@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::common::Server;
-use crate::on_both;
+use crate::http::on_both;
 
 /// A machine that takes `paid(amount: int, note: string?)` and nothing else; an instance of it waits for a worker.
 async fn declare(server: &Server) {

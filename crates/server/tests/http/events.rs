@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::on_both;
+use crate::http::on_both;
 
 on_both! {
     async fn an_event_is_published_once(server) {

@@ -2,8 +2,8 @@
 
 use serde_json::json;
 
-use crate::cart::{standing, until};
-use crate::on_both;
+use crate::http::cart::{standing, until};
+use crate::http::on_both;
 
 on_both! {
     async fn a_graph_is_put_and_has_a_hash_of_what_it_says(server) {

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use crate::common::Server;
-use crate::on_both;
+use crate::http::on_both;
 
 /// All items of a list, page by page.
 async fn all(server: &Server, path: &str, limit: usize) -> Vec<Value> {

@@ -6,8 +6,8 @@ use abide::time::hours;
 use abide::{Abide, Event, Flow, Workflow};
 use serde_json::{Value, json};
 
-use crate::cart::{engine, standing};
-use crate::on_both;
+use crate::http::cart::{engine, standing};
+use crate::http::on_both;
 
 on_both! {
     async fn all_events_that_it_waits_for_are_shown_however_many(server) {

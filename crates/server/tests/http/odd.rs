@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::common::answer;
-use crate::on_both;
+use crate::http::on_both;
 
 /// A text as one segment of a path.
 fn segment(text: &str) -> String {

@@ -4,7 +4,7 @@ use abide::outbox::OutboxRequest;
 use serde_json::{Value, json};
 
 use crate::common::{Server, insert_request};
-use crate::on_both;
+use crate::http::on_both;
 
 /// Asks until it is as it should be.
 async fn until(server: &Server, path: &str, is: impl Fn(&Value) -> bool) -> Value {

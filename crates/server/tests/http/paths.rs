@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::common::server;
-use crate::on_both;
+use crate::http::on_both;
 
 #[tokio::test]
 async fn head_is_answered_as_get_without_the_body() {

@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::cart::{engine, standing, until};
-use crate::on_both;
+use crate::http::cart::{engine, standing, until};
+use crate::http::on_both;
 
 on_both! {
     async fn what_woke_it_is_shown_until_the_step_is_committed(server) {
@@ -29,7 +29,7 @@ on_both! {
         let numbers: Vec<&Value> = records["items"].as_array().unwrap().iter().map(|one| &one["command_sequence"]).collect();
         assert_eq!(numbers, [&json!(2), &json!(1)], "{records}");
 
-        let (_abide, engine) = crate::cart::engine(server).await;
+        let (_abide, engine) = crate::http::cart::engine(server).await;
         standing(server, "c:1", "done").await;
         assert_eq!(server.get("/v1/instances/c:1").await.1["wait"], Value::Null);
         engine.shutdown().await;

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::on_both;
+use crate::http::on_both;
 
 on_both! {
     async fn all_that_a_start_says_is_seen(server) {

@@ -3,9 +3,9 @@
 use futures_util::StreamExt;
 use serde_json::{Value, json};
 
-use crate::cart::{engine, standing};
 use crate::common::{PATIENCE, Server};
-use crate::on_both;
+use crate::http::cart::{engine, standing};
+use crate::http::on_both;
 
 /// An event as it came.
 #[derive(Debug, Clone, PartialEq)]

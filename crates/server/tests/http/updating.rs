@@ -2,8 +2,8 @@
 
 use serde_json::json;
 
-use crate::cart::{engine, standing};
-use crate::on_both;
+use crate::http::cart::{engine, standing};
+use crate::http::on_both;
 
 on_both! {
     async fn an_update_is_answered(server) {
@@ -57,7 +57,7 @@ on_both! {
         let (status, pending) = server.get(&format!("{record}?wait_ms=50")).await;
         assert_eq!((status, &pending["update_status"]), (200, &json!("accepted")), "{pending}");
 
-        let engine = abide.engine().machine(crate::cart::Cart).start().await.unwrap();
+        let engine = abide.engine().machine(crate::http::cart::Cart).start().await.unwrap();
         let (status, answered) = server.get(&format!("{record}?wait_ms=20000")).await;
         assert_eq!((status, &answered["update_status"], &answered["result"]), (200, &json!("completed"), &json!(2)), "{answered}");
         engine.shutdown().await;

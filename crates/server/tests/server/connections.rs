@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::common::server;
-use crate::raw::Raw;
+use crate::server::raw::Raw;
 
 const LOOK: &str = "GET /v1/queues HTTP/1.1\r\nhost: localhost\r\n\r\n";
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use crate::common::{PATIENCE, Server, postgres, server};
-use crate::raw::Raw;
+use crate::server::raw::Raw;
 
 const HALF: &str = "POST /v1/events HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 12\r\n\r\n{\"type\":";
 

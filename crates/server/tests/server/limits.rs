@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use crate::common::{PATIENCE, Server, server};
-use crate::raw::{Raw, RawResponse};
+use crate::server::raw::{Raw, RawResponse};
 
 /// A server with a small limit for bodies.
 fn small() -> Server {

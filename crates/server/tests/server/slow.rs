@@ -8,7 +8,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::common::{Over, PATIENCE, Server, answer, server};
-use crate::raw::Raw;
+use crate::server::raw::Raw;
 
 const HOOKS: &str = r#"
 [[hooks]]

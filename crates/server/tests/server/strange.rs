@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use crate::common::{Server, server};
-use crate::raw::Raw;
+use crate::server::raw::Raw;
 
 /// Sends bytes and reads what comes back, to the end.
-async fn exchange(server: &Server, bytes: &[u8]) -> crate::raw::RawResponse {
+async fn exchange(server: &Server, bytes: &[u8]) -> crate::server::raw::RawResponse {
     let mut raw = Raw::to(server).await;
     raw.send(bytes).await;
     raw.no_more().await;

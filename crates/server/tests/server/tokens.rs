@@ -408,10 +408,10 @@ async fn a_page_whose_name_was_made_to_lead_here_can_read_nothing() {
         assert_eq!(answer(request).await.0, expected, "{host}");
     }
     // HTTP/1.0 has no name to go by, and no browser speaks it.
-    let mut raw = crate::raw::Raw::to(&server).await;
+    let mut raw = crate::server::raw::Raw::to(&server).await;
     raw.send("GET /v1/queues HTTP/1.0\r\n\r\n").await;
     assert_eq!(raw.rest().await.status, Some(200));
-    let mut raw = crate::raw::Raw::to(&server).await;
+    let mut raw = crate::server::raw::Raw::to(&server).await;
     raw.send("GET http://evil.example/v1/queues HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").await;
     assert_eq!(raw.rest().await.status, Some(421));
 }

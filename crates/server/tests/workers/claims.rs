@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::kit::{on_both, result, start, worker};
+use crate::workers::kit::{on_both, result, start, worker};
 
 on_both! {
     async fn a_commit_that_is_sent_again_is_committed_again_and_changes_nothing(server: Server) {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use crate::common::{Over, PATIENCE, Server, Setup, home, postgres, server};
-use crate::kit::{instance, start, worker};
+use crate::workers::kit::{instance, start, worker};
 
 /// Duration of the timers that are measured, and of a lease.
 const TIMER: Duration = Duration::from_secs(6);

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::kit::{instance, on_both, result, start, until, worker};
+use crate::workers::kit::{instance, on_both, result, start, until, worker};
 
 on_both! {
     async fn what_one_build_cannot_run_goes_to_another_at_once(server: Server) {

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::common::Server;
-use crate::kit::{instance, on_both, result, start, until, worker};
+use crate::workers::kit::{instance, on_both, result, start, until, worker};
 
 /// The task of a run that has one, as soon as it is there.
 async fn child(server: &Server, run: i64) -> Value {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use abide_pgtest::psql;
 
 use crate::common::{Over, server};
-use crate::kit::worker;
+use crate::workers::kit::worker;
 
 /// Number of workers that wait.
 const WORKERS: usize = 1_000;

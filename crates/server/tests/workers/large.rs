@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::common::Server;
-use crate::kit::{on_both, start, worker};
+use crate::workers::kit::{on_both, start, worker};
 
 /// Sends a signal whose payload has so many bytes.
 async fn signal(server: &Server, id: i64, name: &str, bytes: usize) {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::common::{postgres, server};
-use crate::kit::{instance, on_both, result, start, worker};
+use crate::workers::kit::{instance, on_both, result, start, worker};
 
 on_both! {
     async fn a_lease_that_runs_out_gives_the_instance_to_another_and_the_first_is_stale(server: Server) {

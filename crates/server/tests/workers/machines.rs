@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::kit::{on_both, result, start, until, worker};
+use crate::workers::kit::{on_both, result, start, until, worker};
 
 on_both! {
     async fn a_signal_wakes_a_wait_and_comes_with_the_claim(server: Server) {

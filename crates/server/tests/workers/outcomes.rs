@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::kit::{instance, on_both, result, start, until, worker};
+use crate::workers::kit::{instance, on_both, result, start, until, worker};
 
 /// Sooner than anything that is tried again for ever.
 const PROMPTLY: Duration = Duration::from_secs(5);

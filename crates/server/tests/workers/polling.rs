@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::common::Server;
-use crate::kit::{LONG_MS, on_both, start, worker};
+use crate::workers::kit::{LONG_MS, on_both, start, worker};
 
 /// Long enough for a busy machine, and far below the slow poll that is the floor.
 const AT_ONCE: Duration = Duration::from_secs(2);

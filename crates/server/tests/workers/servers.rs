@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use crate::common::{Over, Server, postgres, server};
-use crate::kit::{result, start, worker};
+use crate::workers::kit::{result, start, worker};
 
 fn two() -> (Server, Server) {
     let Over::Url(url) = postgres() else {
@@ -113,7 +113,7 @@ async fn a_workflow_is_not_handed_to_a_worker_over_http_and_stays_where_it_is() 
             "{problem}"
         );
     }
-    let found = crate::kit::until(&server, id.0, "runnable").await;
+    let found = crate::workers::kit::until(&server, id.0, "runnable").await;
     assert_eq!(found["attempt"], 0);
     abide.close().await;
 }

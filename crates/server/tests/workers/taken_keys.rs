@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use crate::kit::{instance, on_both, start, until, worker};
+use crate::workers::kit::{instance, on_both, start, until, worker};
 
 /// Sooner than anything that is tried again until the request times out.
 const PROMPTLY: Duration = Duration::from_secs(5);

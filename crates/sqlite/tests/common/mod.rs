@@ -1,5 +1,6 @@
 //! Helpers that the tests of this store share.
-#![allow(dead_code, reason = "each test uses some of it")]
+
+pub mod audit;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -24,14 +24,7 @@ use abide_tidy::mutants::{LIST, Mutant, SWITCH, build_in, parse};
 /// Longest time of one program of tests; a mutant that runs on for ever is noticed by that.
 const PATIENCE: Duration = Duration::from_secs(180);
 /// The programs of tests that must notice; those that take longest come last.
-const PROGRAMS: [&str; 6] = [
-    "abide_kernel",
-    "committer",
-    "packs",
-    "conformance",
-    "abide_core",
-    "simulation",
-];
+const PROGRAMS: [&str; 4] = ["abide_kernel", "integration", "abide_core", "simulation"];
 /// Arguments with which cargo builds them.
 const PACKAGES: [&str; 5] = ["-p", "abide-core", "-p", "abide-kernel", "--lib"];
 /// The tests among them that take new seeds each time, which a mutant must not be tried with.

@@ -40,3 +40,30 @@ fn no_file_is_too_long() {
     let advice = format!("split it by ideas: a source file has at most {LINES_MAX} lines.");
     report(&problems, &advice);
 }
+
+/// The file is in a test binary: a `mod` line names it, or its crate's `Cargo.toml` does.
+#[test]
+fn every_test_file_is_compiled() {
+    let mut problems = Vec::new();
+    let mut files = files::rust();
+    files.retain(|file| file.split('/').nth(2) == Some("tests"));
+    for file in &files {
+        let folder = file.split_inclusive('/').take(3).collect::<String>();
+        let manifest = files::read(&folder.replace("tests/", "Cargo.toml"));
+        let (_, path) = file.split_at(folder.len());
+        let is_root = manifest.contains(&format!("path = \"tests/{path}\""));
+        if is_root || !manifest.contains("autotests = false") {
+            continue;
+        }
+        let name = path.trim_end_matches(".rs").trim_end_matches("/mod");
+        let line = format!("mod {};", name.rsplit('/').next().unwrap_or(name));
+        let says = |other: &String| files::read(other).lines().any(|one| one.ends_with(&line));
+        if !files.iter().any(|other| other != file && says(other)) {
+            problems.push(file.clone());
+        }
+    }
+    report(
+        &problems,
+        "these files are in no test binary: add a `mod` line for each to `tests/main.rs` of its crate.",
+    );
+}

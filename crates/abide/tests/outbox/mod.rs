@@ -1,34 +1,19 @@
 //! Requests that callers insert into the outbox, in transactions of their own: carried out once each, in order, or recorded
 //! as refused (rule 17.3). On SQLite and on PostgreSQL; the store in memory has no SQL, and so no outbox.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    missing_docs,
-    reason = "tests"
-)]
 #![cfg(all(feature = "sqlite", feature = "postgres"))]
-
-#[allow(
-    unused_macros,
-    reason = "there is an outbox in the two databases alone"
-)]
-#[path = "../common/mod.rs"]
-mod common;
 
 mod caller;
 mod many;
 mod refusing;
 mod taking;
 
+use crate::common::{At, Lab, Script, eventually};
 use abide::engine::Engine;
 use abide::store::Filter;
 use abide::time::{hours, secs};
 use abide::{Status, done};
 use caller::Caller;
-use common::{At, Lab, Script, eventually};
 use serde_json::{Value, json};
 
 /// Makes two tests of one: on SQLite, and on PostgreSQL, each with a connection of the caller's own.

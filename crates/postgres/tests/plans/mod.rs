@@ -4,16 +4,6 @@
 //! The server logs the plan of every statement it executes (`auto_explain`); the tests call everything the store
 //! can do, and read the log.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "tests"
-)]
-
-#[path = "../common/mod.rs"]
-mod common;
 mod events;
 mod everything;
 mod log;
@@ -21,10 +11,10 @@ mod messages;
 
 use std::collections::BTreeMap;
 
+use crate::common::{self, claim, open, register, start, start_all};
 use abide_kernel::Store;
 use abide_pgtest::psql;
 use abide_postgres::statements;
-use common::{claim, open, register, start, start_all};
 use everything::everything;
 use log::{Plan, PlanLog};
 

@@ -1,31 +1,18 @@
 //! Updates: handled under the instance's claim, whatever it is doing, and answered.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    missing_docs,
-    reason = "tests"
-)]
-
-#[macro_use]
-#[path = "../common/mod.rs"]
-mod common;
-
 mod answers;
 mod crashes;
 mod crowds;
 mod failing;
 mod handling;
 
+use crate::common::{Gate, Lab, Log};
 use abide::client::{Handle, new_start};
 use abide::contract::Accepts;
 use abide::machine::{Answer, Call, Messages, continue_as_new, reply};
 use abide::model::Name;
 use abide::time::hours;
 use abide::{Context, Job, Machine, Outcome, Signal, Step, Update, done, next};
-use common::{Gate, Lab, Log};
 use serde::{Deserialize, Serialize};
 
 /// The state of a [`Till`]: the behaviour of its step, and the amounts that were added.

@@ -1,18 +1,5 @@
 //! Databases that go away, are locked, or refuse: work pauses and goes on, nothing is lost and nothing happens twice.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    missing_docs,
-    reason = "tests"
-)]
-
-#[macro_use]
-#[path = "../common/mod.rs"]
-mod common;
-
 mod faulty;
 mod folded;
 mod isolated;
@@ -29,9 +16,9 @@ mod signals;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 
+use crate::common::{At, Lab, Script};
 use abide::time::millis;
 use abide::{InstanceId, Status, done, next};
-use common::{At, Lab, Script};
 use serde_json::json;
 
 /// The number of steps of each instance.

@@ -1,17 +1,5 @@
 //! The resources of `/v1`, through the real binary, over both databases: each call, its refusals and its records.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    missing_docs,
-    reason = "tests"
-)]
-
-#[path = "../common/mod.rs"]
-mod common;
-
 mod batches;
 mod cart;
 mod decisions;

@@ -1,44 +1,19 @@
-//! Worker processes that are killed with `kill -9` while they work, again and again.
-//!
-//! Not a test of the usual harness: this program is the test, and, if an environment variable is set, one of the
-//! workers that the test starts and kills.
+//! Workers that are killed while they take the steps of many instances, or by a step.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    missing_docs,
-    reason = "tests"
-)]
-#![cfg_attr(
-    not(any(feature = "sqlite", feature = "postgres")),
-    allow(
-        dead_code,
-        unused_imports,
-        reason = "what is in memory dies with its process"
-    )
-)]
-
-mod common;
-
-use std::process::ExitCode;
 use std::time::Duration;
 
+use crate::common::{Lab, eventually};
+use crate::processes::{Program, Test, Worker};
 use abide::client::new_start;
 use abide::history::HistoryEvent;
 use abide::time::millis;
 use abide::{Context, InstanceId, Machine, Outcome, Status, Step};
 use abide::{done, next};
-use common::processes::{self, Test, Worker};
-use common::{Lab, eventually};
 
 /// The number of instances that a test runs.
 const INSTANCES: usize = 1_000;
 /// The number of times that it kills a worker.
 const KILLS: usize = 6;
-/// The maximum time for all of it.
-const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Ten steps, each of which adds its name to the state.
 struct Relay;
@@ -102,11 +77,11 @@ impl Machine for Powder {
     }
 }
 
-fn main() -> ExitCode {
-    processes::main(TESTS, PATIENCE, |engine, _| {
-        engine.machine(Relay).machine(Powder)
-    })
-}
+pub const PROGRAM: Program = Program {
+    name: "relay",
+    tests: TESTS,
+    code: |engine, _| engine.machine(Relay).machine(Powder),
+};
 
 const TESTS: &[Test] = &[
     #[cfg(feature = "sqlite")]
@@ -138,11 +113,11 @@ async fn sqlite() {
     let lab = Lab::sqlite().await;
     let lease = Duration::from_secs(3_600);
     let ids = start_relays(&lab).await;
-    let mut worker = Worker::start(lab.url(), "w", lease);
+    let mut worker = Worker::start(&PROGRAM, lab.url(), "w", lease);
     for kill in 1..=KILLS {
         left(&lab, INSTANCES - kill * INSTANCES / (KILLS + 2)).await;
         worker.kill();
-        worker = Worker::start(lab.url(), "w", lease);
+        worker = Worker::start(&PROGRAM, lab.url(), "w", lease);
     }
     left(&lab, 0).await;
     worker.stop();
@@ -156,7 +131,7 @@ async fn postgres() {
     let lab = Lab::postgres().await;
     let lease = Duration::from_secs(2);
     let ids = start_relays(&lab).await;
-    let start = |name: &str| Worker::start(lab.url(), name, lease);
+    let start = |name: &str| Worker::start(&PROGRAM, lab.url(), name, lease);
     let mut workers = [start("a0"), start("b0")];
     for kill in 1..=KILLS {
         left(&lab, INSTANCES - kill * INSTANCES / (KILLS + 2)).await;
@@ -179,7 +154,7 @@ async fn poisoned(lab: Lab, names: &[&str]) {
     let started = lab.start_all(starts).await.unwrap();
     let mut ids: Vec<InstanceId> = started.into_iter().map(|one| one.unwrap().id()).collect();
     let poison = ids.remove(INNOCENTS / 2);
-    let start = |name: &&str| Worker::start(lab.url(), name, lease);
+    let start = |name: &&str| Worker::start(&PROGRAM, lab.url(), name, lease);
     let mut workers: Vec<Worker> = names.iter().map(start).collect();
     let mut deaths = 0;
     while lab

@@ -1,18 +1,5 @@
 //! Signals: waits of a step, the signals that it gets, the answers to senders, and the records that remain.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    missing_docs,
-    reason = "tests"
-)]
-
-#[macro_use]
-#[path = "../common/mod.rs"]
-mod common;
-
 mod buffered;
 mod contracts;
 #[cfg(any(feature = "sqlite", feature = "postgres"))]
@@ -29,13 +16,13 @@ mod timeouts;
 mod waiting;
 mod with_start;
 
+use crate::common::{At, Lab, Script};
 use abide::client::SendError;
 use abide::contract::{Accepts, Parameter};
 use abide::machine::Messages;
 use abide::message::Arguments;
 use abide::model::{Command, Json, Name};
 use abide::{Context, InstanceId, Machine, Message, Outcome, Signal, Status, Step, done};
-use common::{At, Lab, Script};
 use serde_json::{Value, json};
 
 /// Sent field by field.

@@ -1,15 +1,5 @@
 //! The command line: the real binary, on a file, on PostgreSQL and on a server.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "what cannot be set up must fail the test"
-)]
-
-#[path = "../common/mod.rs"]
-mod common;
 mod lab;
 
 #[cfg(feature = "demo")]

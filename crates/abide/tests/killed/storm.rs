@@ -1,33 +1,13 @@
 //! Signals from many senders to many instances, while one of two worker processes is killed with `kill -9` and started
 //! again throughout: each signal is applied exactly once.
-//!
-//! Like `killed`, not a test of the usual harness: this program is also the workers that it kills.
-
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    missing_docs,
-    reason = "tests"
-)]
-#![cfg_attr(
-    not(any(feature = "sqlite", feature = "postgres")),
-    allow(
-        dead_code,
-        unused_imports,
-        reason = "what is in memory dies with its process"
-    )
-)]
-
-mod common;
 
 use std::collections::BTreeSet;
-use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
+use crate::common::Lab;
+use crate::processes::{Program, Test, Worker};
 use abide::client::new_start;
 use abide::history::HistoryEvent;
 use abide::model::CommandStatus;
@@ -35,8 +15,6 @@ use abide::store::CommandFilter;
 use abide::time::millis;
 use abide::{Context, InstanceId, Machine, Outcome};
 use abide::{Signal, Status, Step, done, next};
-use common::Lab;
-use common::processes::{self, Test, Worker};
 
 /// The number of instances, and of waits of each.
 const INSTANCES: usize = 200;
@@ -48,8 +26,6 @@ const IN_A_CALL: usize = 25;
 const AHEAD: usize = 20;
 /// The worker that lives throughout.
 const STEADY: &str = "steady";
-/// The maximum time for all of it.
-const PATIENCE: Duration = Duration::from_secs(300);
 
 /// Waits for one signal after the other, each with a name of its own.
 struct Listener;
@@ -94,13 +70,15 @@ impl Machine for Listener {
     }
 }
 
-fn main() -> ExitCode {
-    processes::main(TESTS, PATIENCE, |engine, name| {
+pub const PROGRAM: Program = Program {
+    name: "storm",
+    tests: TESTS,
+    code: |engine, name| {
         // Most of the work goes to the one that dies.
         let slots = if name == STEADY { 8 } else { INSTANCES };
         engine.machine(Listener).queue("default", slots)
-    })
-}
+    },
+};
 
 const TESTS: &[Test] = &[
     #[cfg(feature = "sqlite")]
@@ -161,9 +139,9 @@ async fn storm(lab: Lab) {
 /// One worker lives throughout; the other is killed and started again until all is over. Returns the number of kills.
 async fn kill_again_and_again(url: String, over: Arc<AtomicBool>) -> usize {
     let lease = Duration::from_secs(1);
-    let steady = Worker::start(&url, STEADY, Duration::from_secs(30));
+    let steady = Worker::start(&PROGRAM, &url, STEADY, Duration::from_secs(30));
     let mut kills = 0;
-    let mut worker = Worker::start(&url, "w0", lease);
+    let mut worker = Worker::start(&PROGRAM, &url, "w0", lease);
     while !over.load(Ordering::SeqCst) {
         // Never the same span, so that it dies in ever other moments.
         tokio::time::sleep(millis(400 + kills as u64 * 137 % 500)).await;
@@ -171,7 +149,7 @@ async fn kill_again_and_again(url: String, over: Arc<AtomicBool>) -> usize {
         kills += 1;
         // Half of them come back under their name and take up at once what they held; the others leave it to the lease.
         let name = if kills % 2 == 0 { kills } else { kills - 1 };
-        worker = Worker::start(&url, &format!("w{name}"), lease);
+        worker = Worker::start(&PROGRAM, &url, &format!("w{name}"), lease);
     }
     worker.stop();
     steady.stop();

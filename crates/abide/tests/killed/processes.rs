@@ -7,9 +7,18 @@ use std::time::{Duration, Instant};
 use abide::Abide;
 use abide::engine::EngineBuilder;
 use futures_util::future::LocalBoxFuture;
+use tokio::runtime::Runtime;
 
-/// Set to `url|name|lease in ms`, it makes the program a worker.
+/// Set to `program|url|name|lease in ms`, it makes the process a worker.
 const WORKER: &str = "ABIDE_TEST_WORKER";
+
+/// Tests, and the code of the workers that they start.
+pub struct Program {
+    pub name: &'static str,
+    pub tests: &'static [Test],
+    /// Gives an engine its code, under a name that may select more of its behaviour.
+    pub code: fn(EngineBuilder, &str) -> EngineBuilder,
+}
 
 /// A test of such a program.
 pub struct Test {
@@ -17,13 +26,9 @@ pub struct Test {
     pub run: fn() -> LocalBoxFuture<'static, ()>,
 }
 
-/// The `main` of such a program. As a worker it runs that code, under a name that may select more of its behaviour.
-/// Otherwise it runs or lists the tests that the arguments select, as test runners call them, each for at most `patience`.
-pub fn main(
-    tests: &[Test],
-    patience: Duration,
-    code: impl FnOnce(EngineBuilder, &str) -> EngineBuilder,
-) -> ExitCode {
+/// The `main` of such programs. As a worker it runs the code of one of them. Otherwise it runs or lists the tests that the
+/// arguments select, as test runners call them, each for at most `patience`.
+pub fn main(programs: &[Program], patience: Duration) -> ExitCode {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
@@ -31,14 +36,14 @@ pub fn main(
         .unwrap();
     match std::env::var(WORKER) {
         Ok(given) => {
-            runtime.block_on(work(&given, code));
+            runtime.block_on(work(&given, programs));
             ExitCode::SUCCESS
         }
-        Err(_) => test(tests, patience, &runtime),
+        Err(_) => test(programs, patience, &runtime),
     }
 }
 
-fn test(tests: &[Test], patience: Duration, runtime: &tokio::runtime::Runtime) -> ExitCode {
+fn test(programs: &[Program], patience: Duration, runtime: &Runtime) -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let has_flag = |flag: &str| arguments.iter().any(|argument| argument == flag);
     let filters: Vec<_> = arguments
@@ -50,8 +55,8 @@ fn test(tests: &[Test], patience: Duration, runtime: &tokio::runtime::Runtime) -
         true => name == filter,
         false => name.contains(filter),
     };
+    let tests = programs.iter().flat_map(|program| program.tests);
     let wanted = tests
-        .iter()
         .filter(|test| filters.is_empty() || filters.iter().any(|filter| fits(test.name, filter)));
     if has_flag("--list") {
         let listed = wanted.filter(|_| !has_flag("--ignored"));
@@ -84,13 +89,14 @@ fn test(tests: &[Test], patience: Duration, runtime: &tokio::runtime::Runtime) -
 }
 
 /// Runs a worker, until it is killed or the test that started it is gone.
-async fn work(given: &str, code: impl FnOnce(EngineBuilder, &str) -> EngineBuilder) {
-    let [url, name, lease] = given.split('|').collect::<Vec<_>>()[..] else {
-        panic!("{WORKER} is not url|name|lease: {given}");
+async fn work(given: &str, programs: &[Program]) {
+    let [program, url, name, lease] = given.split('|').collect::<Vec<_>>()[..] else {
+        panic!("{WORKER} is not program|url|name|lease: {given}");
     };
+    let program = programs.iter().find(|one| one.name == program).unwrap();
     let abide = Abide::open(url).await.unwrap();
     let lease = Duration::from_millis(lease.parse().unwrap());
-    let engine = code(abide.engine().name(name).lease(lease), name);
+    let engine = (program.code)(abide.engine().name(name).lease(lease), name);
     let engine = engine.start().await.unwrap();
     // The other end of this pipe is the test's.
     let ended = tokio::task::spawn_blocking(|| std::io::stdin().read_line(&mut String::new()));
@@ -102,9 +108,12 @@ async fn work(given: &str, code: impl FnOnce(EngineBuilder, &str) -> EngineBuild
 pub struct Worker(Child);
 
 impl Worker {
-    pub fn start(url: &str, name: &str, lease: Duration) -> Self {
+    pub fn start(program: &Program, url: &str, name: &str, lease: Duration) -> Self {
         let child = Command::new(std::env::current_exe().unwrap())
-            .env(WORKER, format!("{url}|{name}|{}", lease.as_millis()))
+            .env(
+                WORKER,
+                format!("{}|{url}|{name}|{}", program.name, lease.as_millis()),
+            )
             .stdin(Stdio::piped())
             .spawn();
         Self(child.unwrap())

@@ -1,26 +1,13 @@
 //! Runs: an instance that continues as new, what is reserved, and what is restarted.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    missing_docs,
-    reason = "tests"
-)]
-
-#[macro_use]
-#[path = "../common/mod.rs"]
-mod common;
-
 mod continuing;
 mod reserving;
 mod restarting;
 
+use crate::common::Lab;
 use abide::model::Instance;
 use abide::store::Filter;
 use abide::{InstanceId, Signal};
-use common::Lab;
 
 pub const NOTE: Signal<u64> = Signal::new("note");
 pub const GO: Signal<()> = Signal::new("go");

@@ -5,30 +5,19 @@
 //!
 //! `ABIDE_MATRIX=cancel,restart` runs that pair alone.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "tests"
-)]
-
 mod action;
-#[path = "../common/mod.rs"]
-mod common;
 mod scene;
-#[path = "../stepping/mod.rs"]
-mod stepping;
 
+use crate::common;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
+use crate::stepping::{Room, Side, Stopped};
 use abide_kernel::Store as _;
 use abide_pgtest::Server;
 use action::{ACTIONS, Action};
 use scene::{Scene, Setting};
-use stepping::{Room, Side, Stopped};
 
 /// No transaction of these has so many statements.
 const STATEMENTS_MAX: usize = 80;

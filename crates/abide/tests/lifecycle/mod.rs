@@ -1,18 +1,5 @@
 //! The life of an engine: it starts, keeps its lease and the time, sweeps, stops, and dies.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    missing_docs,
-    reason = "tests"
-)]
-
-#[macro_use]
-#[path = "../common/mod.rs"]
-mod common;
-
 mod blocked;
 mod death;
 mod idling;
@@ -20,8 +7,8 @@ mod retention;
 mod shutdown;
 mod timers;
 
+use crate::common::{Gate, Script};
 use abide::done;
-use common::{Gate, Script};
 use serde_json::json;
 
 /// Waits at the gate, and ends with that name and how often it was begun before.
