@@ -15,6 +15,7 @@ mod json;
 mod limits;
 mod machine;
 mod offer;
+mod operate;
 mod operation;
 mod outbox;
 mod outcome;
@@ -30,8 +31,8 @@ mod worker;
 
 pub use claim::{Cause, Claim, Claimed, Lane, Lease, ParentRef};
 pub use command::{
-    Answered, Cancel, Children, Closing, Command, CommandKind, CommandStatus, Delivered, Exceeded,
-    NewCommand, Operated, Pending, Rejection, Target, Verdict,
+    Answered, Closing, Command, CommandKind, CommandStatus, Delivered, Exceeded, NewCommand,
+    Pending, Rejection, Target, Verdict,
 };
 pub use contract::{Accepts, Arguments, Contract, ContractId, Parameter, TypeSpec};
 pub(crate) use contract::{Decimal, Parsed, Shape, canonical, is_whole};
@@ -55,6 +56,7 @@ pub use json::{Json, NotJson};
 pub use limits::Limits;
 pub use machine::{Declared, Kind, Policies, Policy};
 pub use offer::Offer;
+pub use operate::{Cancel, Children, Operated};
 pub use operation::{
     Blocked, ChildStarts, Completed, ConditionWait, Ending, Opened, Operation, OperationKind, Park,
     SignalWait, Signature, Taken, Then, TriedAgain, Unended, WorkflowTurn,
