@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use abide_core::model::{ContractId, Json, NewCommand, Refusal};
 use abide_core::rules::contract::{Steps, Terms, Unfit};
-use abide_core::rules::inbox;
+use abide_core::rules::deliver;
 use sha2::{Digest, Sha256};
 use tokio::sync::Semaphore;
 
@@ -83,11 +83,11 @@ impl Bench {
         terms: Option<&Terms>,
     ) -> Option<Judged> {
         if self.lent {
-            return Some(inbox::judge(delivery, terms, &mut Steps::new(STEPS_LENT)));
+            return Some(deliver::judge(delivery, terms, &mut Steps::new(STEPS_LENT)));
         }
         let most = STEPS_INSIDE.min(self.together).max(STEPS_ALWAYS);
         let mut steps = Steps::new(most);
-        let judged = inbox::judge(delivery, terms, &mut steps);
+        let judged = deliver::judge(delivery, terms, &mut steps);
         let taken = most - steps.left();
         self.together = self
             .together
@@ -174,7 +174,7 @@ pub(crate) async fn decide(contract: ContractId, delivery: NewCommand) -> Option
     // The transaction that left the command unjudged has just used the contract.
     let terms = terms::known(contract)?;
     let find = move || {
-        let judged = inbox::judge(&delivery, Some(&terms), &mut Steps::default());
+        let judged = deliver::judge(&delivery, Some(&terms), &mut Steps::default());
         let case = Case::of(contract, &delivery);
         let verdict = Arc::new(Verdict { case, judged });
         locked(&VERDICTS).insert(case, Arc::downgrade(&verdict));

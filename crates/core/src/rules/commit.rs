@@ -1,16 +1,28 @@
 //! Applying the outcome of a step to its instance.
 
+mod answer;
+mod check;
+mod needs;
+mod row;
+
 use std::borrow::Cow;
-use std::time::Duration;
 
 use super::claims::{end_hold, queue_up, resume, settle};
-use super::contract::Terms;
-use super::{block, children, event, inbox, retry, workflow};
+use super::{block, children, inbox, retry, workflow};
 use crate::model::{
-    Answered, Awaits, Cause, Closing, CommandId, CommandKind, CommandStatus, Commit, Epoch,
-    HistoryEvent, Inbox, Json, Limits, Name, Outcome, Pending, Priority, Refusal, ResumeSource,
-    RetrySpec, Row, Sequence, Status, Then, Timestamp, Wait, WaitKind,
+    Cause, Closing, CommandKind, Commit, Epoch, HistoryEvent, Json, Limits, Name, Outcome, Pending,
+    Priority, Refusal, ResumeSource, RetrySpec, Row, Sequence, Status, Timestamp,
 };
+
+pub use check::{awaited_signals, check, check_answers, check_declared};
+pub use needs::{InboxNeeds, inbox_needs};
+
+pub(super) use answer::answer;
+pub(super) use check::check_signals;
+pub(super) use row::{begin, end, step_on};
+
+use answer::{fail_update, go_on};
+use row::{due_after, park};
 
 /// The facts outside of the row that applying an outcome depends on.
 #[derive(Clone, Copy, Debug)]
@@ -29,77 +41,6 @@ pub struct Facts<'a> {
     pub taken: Option<&'a Refusal>,
     /// The build of the worker that commits; given if the outcome says that it cannot run the step.
     pub build: Option<&'a Name>,
-}
-
-/// The part of an inbox that must be loaded.
-#[derive(Clone, Debug, PartialEq, Eq, Default)]
-pub struct InboxNeeds {
-    /// The signals with these names.
-    pub names: Vec<Name>,
-    /// The updates.
-    pub updates: bool,
-    /// Everything.
-    pub all: bool,
-}
-
-impl InboxNeeds {
-    /// Selects everything.
-    pub fn at_all() -> Self {
-        Self {
-            all: true,
-            ..Self::default()
-        }
-    }
-
-    /// Adds the selection of another.
-    pub fn join(&mut self, other: Self) {
-        self.updates |= other.updates;
-        self.all |= other.all;
-        for name in other.names {
-            if !self.names.contains(&name) {
-                self.names.push(name);
-            }
-        }
-    }
-}
-
-/// Returns the part of its inbox that must be loaded before an outcome is applied to a row. Most rows have nothing
-/// pending.
-pub fn inbox_needs(row: &Row, outcome: &Outcome) -> Option<InboxNeeds> {
-    let Inbox {
-        signals, updates, ..
-    } = row.inbox;
-    let mut needs = InboxNeeds {
-        updates: updates > 0
-            && match outcome {
-                Outcome::Answer { .. } => true,
-                Outcome::Workflow(turn) => {
-                    !turn.updates.is_empty() || matches!(turn.then, Then::Park(_))
-                }
-                // It continues to wait, and must record which update it runs for.
-                Outcome::Wait(_) | Outcome::Spawn { .. } => true,
-                _ => false,
-            },
-        ..InboxNeeds::default()
-    };
-    match outcome.last() {
-        Outcome::Done { .. } | Outcome::Stop { .. } | Outcome::Fail { .. } => {
-            needs.all = signals > 0 || updates > 0;
-        }
-        Outcome::Workflow(_) if outcome.may_end() => needs.all = signals > 0 || updates > 0,
-        Outcome::Workflow(turn) if signals > 0 => needs.names = workflow::names(turn),
-        Outcome::Wait(wait) if signals > 0 => needs.names.extend(wait.names()),
-        Outcome::Next { .. } | Outcome::Spawn { .. } | Outcome::ContinueAsNew { .. }
-            if signals > 0 && row.inbox.handed > Sequence::default() =>
-        {
-            let awaits = row.awaits.as_ref();
-            needs
-                .names
-                .extend(awaits.into_iter().flat_map(|awaits| awaits.names.clone()));
-        }
-        _ => {}
-    }
-    (needs != InboxNeeds::default()).then_some(needs)
 }
 
 /// The effects of an outcome, apart from the changes of the row.
@@ -127,149 +68,6 @@ impl Moved<'_> {
     pub fn left(&self, pending: &[Pending]) -> Vec<Pending> {
         let stays = |one: &&Pending| self.closings.iter().all(|closed| closed.id != one.id);
         pending.iter().filter(stays).cloned().collect()
-    }
-}
-
-/// Refuses an outcome that breaks a limit or is not consistent; nothing has been changed then (rule 4.2).
-pub fn check(outcome: &Outcome, limits: &Limits) -> Result<(), Refusal> {
-    if let Some(state) = outcome.state() {
-        limits.check_state(state)?;
-    }
-    match outcome {
-        Outcome::Done { result } => limits.check_result(result),
-        Outcome::Wait(wait) if !wait.events.is_empty() => {
-            check_signals(wait.signals.iter())?;
-            limits.check_names(wait.signals.len() + wait.events.len())?;
-            check_deadline(wait.timeout_ms)?;
-            limits.check_conditions(wait.events.iter())?;
-            event::check(&wait.events)
-        }
-        Outcome::Wait(wait) if wait.signals.is_empty() && wait.timeout_ms.is_none() => {
-            Err(Refusal::BadOutcome {
-                problem: "it waits for nothing: name a signal, or give it a timeout".into(),
-            })
-        }
-        Outcome::Wait(wait) => {
-            check_signals(wait.signals.iter())?;
-            limits.check_names(wait.signals.len())
-        }
-        Outcome::Spawn { children, join, .. } => {
-            limits.check_children(children.len())?;
-            children::check_join(*join, children.len())?;
-            children
-                .iter()
-                .try_for_each(|child| limits.check_state(&child.state))
-        }
-        Outcome::ContinueAsNew { state, version, .. } => {
-            limits.check_state(state)?;
-            match *version {
-                Some(version) if version == 0 || i32::try_from(version).is_err() => {
-                    Err(Refusal::BadVersion { version })
-                }
-                _ => Ok(()),
-            }
-        }
-        Outcome::Answer { updates, then, .. } => {
-            for answered in updates {
-                limits.check_payload(&answered.result)?;
-            }
-            match then.as_deref() {
-                Some(Outcome::Answer { .. } | Outcome::Workflow(_)) => Err(Refusal::BadOutcome {
-                    problem: "an answer cannot follow an answer: put the updates in one".into(),
-                }),
-                Some(Outcome::Block { .. }) => Err(Refusal::BadOutcome {
-                    problem: "a block cannot follow an answer: a build that cannot run the instance answers no updates"
-                        .into(),
-                }),
-                Some(then) => check(then, limits),
-                None => Ok(()),
-            }
-        }
-        Outcome::Workflow(turn) => workflow::check(turn, limits),
-        Outcome::Next { .. }
-        | Outcome::Retry { .. }
-        | Outcome::Stop { .. }
-        | Outcome::Fail { .. }
-        | Outcome::Block { .. } => Ok(()),
-    }
-}
-
-/// Returns the signals that an outcome waits for, each with the operation of a workflow that waits for it.
-pub fn awaited_signals(outcome: &Outcome) -> Vec<(&Name, Option<u32>)> {
-    match outcome.last() {
-        Outcome::Wait(wait) => wait.signals.iter().map(|name| (name, None)).collect(),
-        Outcome::Workflow(turn) => match &turn.then {
-            Then::Park(park) => {
-                let signals = park.signals.iter();
-                signals
-                    .map(|wait| (&wait.name, Some(wait.operation)))
-                    .collect()
-            }
-            _ => Vec::new(),
-        },
-        _ => Vec::new(),
-    }
-}
-
-/// Refuses a wait for a signal that the instance's contract does not declare: it could not be sent (rule 8.6).
-pub fn check_declared(outcome: &Outcome, terms: &Terms) -> Result<(), Refusal> {
-    let mut awaited = awaited_signals(outcome).into_iter();
-    match awaited.find(|(name, _)| !terms.takes(name)) {
-        None => Ok(()),
-        Some((name, operation)) => Err(Refusal::UndeclaredSignal {
-            signal: name.clone(),
-            operation,
-        }),
-    }
-}
-
-/// Refuses an answer to anything but an update that is pending here, under the valid claim of the row. The updates that
-/// came with a claim stay pending as long as the claim is held, so such an answer is meant for another instance, or was
-/// given before (rule 9.2).
-pub fn check_answers(outcome: &Outcome, pending: &[Pending]) -> Result<(), Refusal> {
-    let Outcome::Answer { updates, .. } = outcome else {
-        return Ok(());
-    };
-    let is_pending = |id: CommandId| {
-        let mut found = pending.iter();
-        found.any(|one| one.id == id && one.kind != CommandKind::Signal)
-    };
-    let ids = updates.iter().map(|answered| answered.update_id);
-    let mut astray: Vec<String> = ids
-        .filter(|id| !is_pending(*id))
-        .map(|id| id.to_string())
-        .collect();
-    astray.dedup();
-    if astray.is_empty() {
-        return Ok(());
-    }
-    Err(Refusal::BadOutcome {
-        problem: format!(
-            "it answers {}, and no update of that id is pending here: answer those that the claim came with",
-            astray.join(", ")
-        ),
-    })
-}
-
-/// Refuses a wait for a signal whose name cannot be sent.
-pub(super) fn check_signals<'n>(
-    mut signals: impl Iterator<Item = &'n Name>,
-) -> Result<(), Refusal> {
-    match signals.find(|name| name.event_type().is_some()) {
-        None => Ok(()),
-        Some(name) => Err(Refusal::BadOutcome {
-            problem: format!("{name} is not a signal: wait for the event"),
-        }),
-    }
-}
-
-/// Refuses a wait for an event without a deadline (rule 14.5).
-pub(super) fn check_deadline(timeout_ms: Option<u64>) -> Result<(), Refusal> {
-    match timeout_ms {
-        Some(1..) => Ok(()),
-        _ => Err(Refusal::BadOutcome {
-            problem: "a wait for an event needs a timeout, of a millisecond at least".into(),
-        }),
     }
 }
 
@@ -378,25 +176,6 @@ impl<'c> Verdict<'c> {
             },
         }
     }
-}
-
-/// Handles a failure of an instance that ran only for updates: the first update has failed, which changes nothing else
-/// (rule 9.2). It is not known which of the other updates were there when it was claimed; they are handed out again.
-fn fail_update(row: &mut Row, error: &str, facts: Facts<'_>, moved: &mut Moved<'_>) {
-    let first = facts
-        .pending
-        .iter()
-        .find(|one| one.kind != CommandKind::Signal);
-    let failed: Vec<Answered> = first
-        .map(|update| Answered {
-            update_id: update.id,
-            result: Json::null(),
-            error: Some(error.to_owned()),
-        })
-        .into_iter()
-        .collect();
-    moved.close(answer(row, &failed, facts));
-    moved.kept = go_on(row, false, &moved.left(facts.pending), facts.now);
 }
 
 /// Performs the outcome on the row.
@@ -532,89 +311,6 @@ pub(super) fn close_rest(row: &mut Row, left: &[Pending], status: Status, moved:
     moved.close(inbox::discard(row, left, status));
 }
 
-/// Writes the answers to pending updates. A second answer to the same update, and an answer to one that is not pending,
-/// are ignored.
-pub(super) fn answer(row: &mut Row, updates: &[Answered], facts: Facts<'_>) -> inbox::Closed {
-    let mut closed = inbox::Closed::default();
-    let mut highest = row.inbox.cursor;
-    for answered in updates {
-        let update = facts
-            .pending
-            .iter()
-            .find(|one| one.id == answered.update_id && one.kind != CommandKind::Signal);
-        let twice = closed
-            .closings
-            .iter()
-            .any(|closing: &Closing| closing.id == answered.update_id);
-        let (Some(update), false) = (update, twice) else {
-            continue;
-        };
-        let (update_id, name, message_sequence) = (update.id, update.name.clone(), update.sequence);
-        let command_sequence = update.command_sequence;
-        let error = answered
-            .error
-            .as_deref()
-            .map(|error| facts.limits.cut_error(error));
-        closed.closings.push(Closing {
-            id: update_id,
-            status: match error {
-                Some(_) => CommandStatus::Failed,
-                None => CommandStatus::Completed,
-            },
-            wait_id: None,
-            step_sequence: Some(row.step_seq),
-            operation: None,
-            graph_step: None,
-            result: error.is_none().then(|| answered.result.clone()),
-            error: error.clone(),
-        });
-        closed.history_events.extend(match error {
-            // The operations that a cancellation reached record its effect.
-            _ if update.kind == CommandKind::Cancel => None,
-            Some(error) => Some(HistoryEvent::UpdateFailed {
-                update_id,
-                name,
-                message_sequence,
-                command_sequence,
-                error,
-            }),
-            None => Some(HistoryEvent::UpdateCompleted {
-                update_id,
-                name,
-                message_sequence,
-                command_sequence,
-            }),
-        });
-        highest = highest.max(message_sequence);
-    }
-    let count = u32::try_from(closed.closings.len()).unwrap_or(u32::MAX);
-    row.inbox.updates = row.inbox.updates.saturating_sub(count);
-    row.inbox.settle_bytes();
-    closed.history_events.extend(inbox::advance(row, highest));
-    closed
-}
-
-/// Continues after updates have been answered: with those that arrived meanwhile, with the step, or back where the
-/// instance was. Returns `true` if the worker keeps its claim, to run the step.
-fn go_on(row: &mut Row, keep: bool, left: &[Pending], now: Timestamp) -> bool {
-    match row.aside {
-        None if keep && row.inbox.updates == 0 => {
-            row.epoch = Epoch(row.epoch.0 + 1);
-            return true;
-        }
-        Some(aside) if row.inbox.updates == 0 => {
-            end_hold(row);
-            inbox::step_back(row, aside);
-        }
-        _ => {
-            end_hold(row);
-            queue_up(row, now, row.cause);
-            inbox::turn_to_next_update(row, left);
-        }
-    }
-    false
-}
-
 /// Returns the history event that describes the step itself.
 fn ran(
     row: &Row,
@@ -666,79 +362,4 @@ fn ran(
             duration_us,
         },
     }
-}
-
-/// Begins a new step: its attempts are counted from 0, and the cause of the last wake is cleared.
-pub(super) fn begin(row: &mut Row, step: &Name) {
-    row.step = step.clone();
-    step_on(row);
-}
-
-/// Begins the next step, whatever its name.
-pub(super) fn step_on(row: &mut Row) {
-    row.step_seq = row.step_seq.saturating_add(1);
-    row.attempt = 0;
-    row.deaths = 0;
-    // The history event that combines the attempts at a step of a workflow's code stays open until that step ends.
-    row.folding.retain(|folding| folding.operation.is_some());
-    row.awaits = None;
-    row.aside = None;
-    row.inbox.handed = Sequence::default();
-    row.timed_out = false;
-    // A build that could not run the last step may run this one.
-    row.unfit.clear();
-}
-
-fn due_after(row: &mut Row, delay_ms: u64, cause: Cause, now: Timestamp) {
-    if delay_ms == 0 {
-        queue_up(row, now, cause);
-    } else {
-        row.status = Status::Scheduled;
-        row.due_at = Some(now + Duration::from_millis(delay_ms));
-        row.cause = cause;
-    }
-}
-
-fn park(
-    row: &mut Row,
-    wait: &Wait,
-    names: Vec<Name>,
-    buffered: Option<&Pending>,
-    now: Timestamp,
-) -> HistoryEvent {
-    let deadline = wait.timeout_ms.map(|ms| now + Duration::from_millis(ms));
-    let (status, kind) = match (wait.signals.is_empty(), wait.events.is_empty()) {
-        (true, true) => (Status::Scheduled, WaitKind::Timer),
-        (true, false) => (Status::AwaitingSignal, WaitKind::Event),
-        (false, _) => (Status::AwaitingSignal, WaitKind::Signal),
-    };
-    row.status = status;
-    row.due_at = deadline;
-    row.cause = Cause::Timeout;
-    let wait_id = inbox::wait_of(row, &names, buffered);
-    row.awaits = Some(Awaits::new(kind, names.clone(), now, Some(wait_id.clone())));
-    HistoryEvent::WaitOpened {
-        wait_kind: kind,
-        names,
-        deadline,
-        wait_id: Some(wait_id),
-        waits: Vec::new(),
-    }
-}
-
-/// Ends a row, whichever worker holds it.
-pub(super) fn end(row: &mut Row, status: Status, now: Timestamp) {
-    let joined = status == Status::Failed && children::has_joined(row);
-    // rule 11.2: a restart finds there that the step had joined children, and is handed them again.
-    row.awaits = row.awaits.take().filter(|_| joined);
-    if let Some(awaits) = &mut row.awaits {
-        awaits.resumed = None;
-    }
-    end_hold(row);
-    row.aside = None;
-    row.status = status;
-    row.due_at = None;
-    row.behind = false;
-    row.unfit.clear();
-    row.finished_at = Some(now);
 }

@@ -1,173 +1,21 @@
-//! The inbox: accepting commands, handing them to steps, and consuming them.
+//! The inbox: taking commands in, handing them to steps, and consuming them.
 
-use super::claims::{come_back, queue_up};
-use super::contract::{self, Steps, Terms, Unfit, ValidationErrors};
+mod updates;
+
+use super::claims::come_back;
+use super::contract;
 use crate::model::{
-    Aside, Awaits, Cause, Closing, CommandId, CommandKind, CommandStatus, Exceeded, HistoryEvent,
-    Json, Limits, Name, NewCommand, Offer, OperationWait, Pending, Rejection, ResumeKind,
-    ResumeSource, Row, Sequence, Status, Taken, Timestamp, WaitId, WaitKind,
+    Awaits, Cause, Closing, CommandId, CommandKind, CommandStatus, HistoryEvent, Json, Name,
+    OperationWait, Pending, ResumeSource, Row, Sequence, Status, Taken, Timestamp, WaitId,
+    WaitKind,
 };
+
+pub(super) use updates::{step_aside, step_back, turn_to_next_update};
+
+use updates::set_aside;
 
 /// The only stream of messages of an instance.
 const STREAM: &str = "inbox";
-
-/// The reason why a command is refused, with all problems of its arguments.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unwanted {
-    /// The line of the decision table.
-    pub rejection: Rejection,
-    /// The problems of the arguments.
-    pub errors: Option<ValidationErrors>,
-    /// The declared names, if the command's name is not declared.
-    pub offer: Option<Offer>,
-    /// The limit that it would exceed.
-    pub limit: Option<Exceeded>,
-}
-
-impl From<Rejection> for Unwanted {
-    fn from(rejection: Rejection) -> Self {
-        Self {
-            rejection,
-            errors: None,
-            offer: None,
-            limit: None,
-        }
-    }
-}
-
-/// Checks a command's arguments against the contract, in at most these steps (rule 8.5). Returns the arguments in
-/// stored form, or the reason why they are not accepted. The result depends only on the contract and the command.
-pub fn judge(
-    delivery: &NewCommand,
-    terms: Option<&Terms>,
-    steps: &mut Steps,
-) -> Result<Json, Unfit> {
-    let (name, arguments) = (&delivery.name, &delivery.arguments);
-    match (terms, delivery.kind) {
-        // Events cannot be sent as signals.
-        _ if name.event_type().is_some() => Err(Unfit::Unknown),
-        (_, CommandKind::Cancel) | (None, CommandKind::Signal) => Ok(contract::free(arguments)),
-        (None, CommandKind::Update) => Err(Unfit::Unknown),
-        (Some(terms), CommandKind::Signal) => terms.signal(name, arguments, steps),
-        (Some(terms), CommandKind::Update) => terms.update(name, arguments, steps),
-    }
-}
-
-/// Returns the arguments in stored form, if they match the contract, as [judged](judge) before, and the limit (lines 7,
-/// 8 and 9 of rule 7.3).
-pub fn fit(
-    delivery: &NewCommand,
-    judged: Result<Json, Unfit>,
-    terms: Option<&Terms>,
-    limits: &Limits,
-) -> Result<Json, Unwanted> {
-    let (unknown, invalid) = match delivery.kind {
-        CommandKind::Signal | CommandKind::Cancel => {
-            (Rejection::UnknownSignal, Rejection::InvalidSignal)
-        }
-        CommandKind::Update => (Rejection::UnknownUpdate, Rejection::InvalidUpdate),
-    };
-    let errors = match judged {
-        Ok(arguments) if delivery.kind == CommandKind::Cancel => return Ok(arguments),
-        Ok(arguments) => return check_size(&arguments, limits).map(|()| arguments),
-        Err(Unfit::Unknown) if delivery.name.event_type().is_some() => {
-            return Err(Rejection::UnknownSignal.into());
-        }
-        Err(Unfit::Unknown) => {
-            return Err(Unwanted {
-                offer: Some(offer(delivery.kind, terms)),
-                ..unknown.into()
-            });
-        }
-        Err(Unfit::Invalid(errors)) => errors,
-        Err(Unfit::TooLong { most }) => {
-            Unfit::too_long(most, contract::free(&delivery.arguments).size())
-        }
-    };
-    Err(Unwanted {
-        errors: Some(errors),
-        ..invalid.into()
-    })
-}
-
-/// Returns the names that could have been sent.
-fn offer(kind: CommandKind, terms: Option<&Terms>) -> Offer {
-    match (terms, kind) {
-        (Some(terms), CommandKind::Signal) => Offer::of(terms.signals()),
-        (Some(terms), CommandKind::Update) => Offer::of(terms.updates()),
-        (None, _) | (_, CommandKind::Cancel) => Offer::default(),
-    }
-}
-
-/// Refuses a command to an instance that was not started, or has ended: lines 4 and 6 of rule 7.3.
-pub fn is_open(row: &Row) -> Result<(), Rejection> {
-    match row.status {
-        Status::Reserved => Err(Rejection::NotStarted),
-        status if status.is_terminal() => Err(Rejection::NotActive),
-        _ => Ok(()),
-    }
-}
-
-/// Refuses a command of that size if the inbox is full (rule 16.4).
-pub fn has_room(row: &Row, bytes: usize, limits: &Limits) -> Result<(), Unwanted> {
-    let pending = row.inbox.signals as usize + row.inbox.updates as usize;
-    has_room_for(
-        pending,
-        row.inbox.bytes,
-        bytes,
-        [
-            ("inbox_pending", limits.inbox_pending),
-            ("inbox_bytes", limits.inbox_bytes),
-        ],
-    )
-}
-
-/// Refuses arguments that are too large (line 9 of rule 7.3).
-pub fn check_size(arguments: &Json, limits: &Limits) -> Result<(), Unwanted> {
-    let (most, met) = (limits.payload_bytes, arguments.size());
-    if met <= most {
-        return Ok(());
-    }
-    Err(Unwanted {
-        limit: Some(Exceeded::new("payload_bytes", most, met)),
-        ..Rejection::PayloadTooLarge.into()
-    })
-}
-
-/// Refuses a signal of that size if too much is already held for its key (rule 16.4).
-pub fn may_be_held(count: usize, held: u64, bytes: usize, limits: &Limits) -> Result<(), Unwanted> {
-    has_room_for(
-        count,
-        held,
-        bytes,
-        [
-            ("held_per_key", limits.held_per_key),
-            ("held_bytes", limits.held_bytes),
-        ],
-    )
-}
-
-fn has_room_for(
-    count: usize,
-    there: u64,
-    bytes: usize,
-    [(count_limit, count_max), (bytes_limit, bytes_max)]: [(&'static str, usize); 2],
-) -> Result<(), Unwanted> {
-    let met = usize::try_from(there)
-        .unwrap_or(usize::MAX)
-        .saturating_add(bytes);
-    let exceeded = if count >= count_max {
-        Exceeded::new(count_limit, count_max, count.saturating_add(1))
-    } else if met > bytes_max {
-        Exceeded::new(bytes_limit, bytes_max, met)
-    } else {
-        return Ok(());
-    };
-    Err(Unwanted {
-        limit: Some(exceeded),
-        ..Rejection::InboxFull.into()
-    })
-}
 
 /// A command that was accepted into the inbox.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -339,67 +187,6 @@ fn match_open(row: &mut Row, id: CommandId, name: &Name) -> Option<WaitId> {
     match awaits.waits.is_empty() {
         true => None,
         false => awaits.assign(id, name, None, passed),
-    }
-}
-
-/// Takes a waiting instance aside, so that its updates are handled now; it runs for the first pending one.
-pub(super) fn step_aside(row: &mut Row, pending: &[Pending], now: Timestamp) {
-    set_aside(row, first_update(pending), now);
-}
-
-fn first_update(pending: &[Pending]) -> Option<ResumeSource> {
-    let first = pending.iter().find(|one| one.kind != CommandKind::Signal)?;
-    Some(ResumeSource::command(first.id, first.kind, &first.name))
-}
-
-/// Records the update that an instance taken aside runs for next, after those before it have been answered.
-pub(super) fn turn_to_next_update(row: &mut Row, pending: &[Pending]) {
-    if let Some(awaits) = &mut row.awaits
-        && awaits.resumed.is_some_and(is_update)
-    {
-        awaits.resumed = first_update(pending);
-    }
-}
-
-/// `true` if the wait stays open although this has arrived.
-const fn is_update(source: ResumeSource) -> bool {
-    matches!(source.kind, ResumeKind::Update | ResumeKind::Cancel)
-}
-
-fn set_aside(row: &mut Row, source: Option<ResumeSource>, now: Timestamp) {
-    let waits = matches!(
-        row.status,
-        Status::Scheduled | Status::AwaitingSignal | Status::AwaitingChildren
-    );
-    // A row whose code does not match its history could not handle them. A row whose workers died handles them when it
-    // runs again: its workers may have died because of an update (rule 5.6).
-    if waits && !row.is_blocked() && !row.is_recovering() {
-        row.aside = Some(Aside {
-            status: row.status,
-            due_at: row.due_at,
-            cause: row.cause,
-        });
-        queue_up(row, now, Cause::Update);
-        if let Some(awaits) = &mut row.awaits {
-            // A step that is retried later was woken by something else.
-            awaits.resumed = awaits.resumed.or(source);
-        }
-    }
-}
-
-/// Returns an instance to where it was before its updates.
-pub(super) fn step_back(row: &mut Row, aside: Aside) {
-    row.aside = None;
-    row.status = aside.status;
-    row.due_at = aside.due_at;
-    row.cause = aside.cause;
-    row.behind = false;
-    if row.attempt == 0 {
-        // Its step was never begun, so workers that died did so in updates, and those are answered now (rule 5.5).
-        row.deaths = 0;
-    }
-    if let Some(awaits) = &mut row.awaits {
-        awaits.resumed = awaits.resumed.filter(|source| !is_update(*source));
     }
 }
 

@@ -10,6 +10,7 @@ pub mod commit;
 pub mod contract;
 pub mod contradiction;
 pub mod deaths;
+pub mod deliver;
 pub mod event;
 #[cfg(test)]
 mod fixture;

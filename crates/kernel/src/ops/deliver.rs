@@ -9,7 +9,8 @@ use abide_core::model::{
     check_claimed_source,
 };
 use abide_core::rules::contract::{Terms, given, same};
-use abide_core::rules::inbox::{self, Message, Sender, Unwanted};
+use abide_core::rules::deliver::{self, Unwanted};
+use abide_core::rules::inbox::{self, Message, Sender};
 use abide_core::rules::similar;
 
 use super::{resolve, signal_with_start};
@@ -226,7 +227,7 @@ impl Post<'_> {
             self.unjudged.insert(row.id);
             return turn.bench.unjudged(delivery, contract);
         };
-        let fits = inbox::fit(delivery, judged, terms.map(Arc::as_ref), turn.limits);
+        let fits = deliver::fit(delivery, judged, terms.map(Arc::as_ref), turn.limits);
         let mut command = new_command(delivery, id, turn.now);
         (command.instance, command.chain) = (Some(row.id), Some(chain));
         command.key = found.key.clone();
@@ -252,7 +253,7 @@ impl Post<'_> {
             return self.hold(turn, delivery, id);
         }
         // Lines 4, 5 and 6.
-        if let Err(rejection) = inbox::is_open(row) {
+        if let Err(rejection) = deliver::is_open(row) {
             let newer = current
                 .filter(|current| *current != row.id && matches!(delivery.target, Target::Id(_)));
             return match (rejection, newer) {
@@ -273,7 +274,7 @@ impl Post<'_> {
         };
         // Line 9.
         if delivery.kind != CommandKind::Cancel
-            && let Err(unwanted) = inbox::has_room(row, command.arguments.size(), turn.limits)
+            && let Err(unwanted) = deliver::has_room(row, command.arguments.size(), turn.limits)
         {
             return self.reject(turn, delivery, command, unwanted, None);
         }
@@ -332,7 +333,7 @@ impl Post<'_> {
         if let Target::Key(key) = &delivery.target {
             command.key = Some(key.clone());
         }
-        if let Err(unwanted) = inbox::check_size(&command.arguments, turn.limits) {
+        if let Err(unwanted) = deliver::check_size(&command.arguments, turn.limits) {
             return self.reject(turn, delivery, command, unwanted, None);
         }
         let slot = command.key.clone().zip(command.dedup_key.clone());
@@ -356,7 +357,7 @@ impl Post<'_> {
             .clone()
             .map(|key| self.held_sizes.entry(key).or_default());
         if let Some((count, bytes)) = sizes {
-            if let Err(unwanted) = inbox::may_be_held(*count, *bytes, size, turn.limits) {
+            if let Err(unwanted) = deliver::may_be_held(*count, *bytes, size, turn.limits) {
                 return self.reject(turn, delivery, command, unwanted, None);
             }
             *count += 1;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use abide_core::model::{ContractId, Key, NewCommand, NewRow, Refusal, Start, Started, Target};
 use abide_core::rules;
-use abide_core::rules::inbox;
+use abide_core::rules::deliver;
 
 use super::deliver::{Each, is_over, new_command, refusal, rejected};
 use super::{resolve, start};
@@ -73,7 +73,7 @@ pub(crate) async fn begin<T: Txn>(
             begun.answers.insert(at, unjudged);
             continue;
         };
-        match inbox::fit(delivery, judged, terms, turn.limits) {
+        match deliver::fit(delivery, judged, terms, turn.limits) {
             Ok(_) => fitting.push((at, row)),
             Err(problem) => unwanted.push((at, delivery, row, problem)),
         }

@@ -7,7 +7,7 @@ use abide_core::model::{
     InstanceId, Json, Key, Name, NewCommand, NewRow, Refusal, Rejection, Start, Started, Status,
 };
 use abide_core::rules;
-use abide_core::rules::inbox;
+use abide_core::rules::deliver;
 
 use super::deliver::{rejected, take_in};
 use super::survey;
@@ -318,7 +318,7 @@ async fn hand_over<T: Txn>(
         let fits = match is_known {
             true => Err(Rejection::ConflictingDuplicate.into()),
             false => match turn.bench.judge(&delivery, contract, terms) {
-                Some(judged) => inbox::fit(&delivery, judged, terms, turn.limits),
+                Some(judged) => deliver::fit(&delivery, judged, terms, turn.limits),
                 None => {
                     unjudged.push((contract, delivery));
                     continue;
@@ -326,7 +326,7 @@ async fn hand_over<T: Txn>(
             },
         };
         let fits = fits.and_then(|arguments| {
-            inbox::has_room(row, arguments.size(), turn.limits)?;
+            deliver::has_room(row, arguments.size(), turn.limits)?;
             Ok(arguments)
         });
         match fits {

@@ -3,8 +3,8 @@
 
 use super::*;
 use crate::model::{
-    Accepts, BarrierNumber, Cause, Contract, ContractId, InstanceId, Json, Kind, Priority, Run,
-    Scope, Sequence, WorkerId,
+    Accepts, BarrierNumber, Cause, CommandId, Contract, ContractId, Inbox, InstanceId, Json, Kind,
+    Priority, Run, Scope, Sequence, WorkerId,
 };
 
 const NOW: Timestamp = Timestamp::from_micros(100_000_000);
