@@ -6,7 +6,6 @@
 // worker holds. Other tasks keep the timers and the retention, and a thread renews the lease. They do not talk to the
 // dispatcher: their changes to the store wake it, as any commit does.
 
-mod batch;
 mod build;
 mod builder;
 mod check;

@@ -2,15 +2,20 @@
 
 use std::sync::Arc;
 
-use abide_core::model::Claimed;
-use abide_kernel::{Backoff, Error, Op};
+use abide_core::model::{Claimed, InstanceId};
+use abide_kernel::committer::{Bulk, Fault};
+use abide_kernel::{Answer, Backoff, Error, Op};
 use futures_util::StreamExt;
 use futures_util::future::FutureExt;
 use tokio::time::Instant;
 
-use super::super::batch::Landed;
+use super::super::builder::Shared;
 use super::super::lease;
 use super::Dispatcher;
+use super::batch::Landed;
+
+/// The maximum number of rows that are given back in one transaction.
+const GIVE_BACK: usize = 500;
 
 impl Dispatcher {
     /// Gives back at once what was claimed while the engine was stopping (rule 6.7). What cannot be given back now is
@@ -37,10 +42,7 @@ impl Dispatcher {
                 }
                 backoff.pause().await;
             }
-            Landed {
-                cleared: next,
-                ..Landed::default()
-            }
+            Landed::GivenBack(next)
         };
         // It may be repeated for long, and does not occupy a writer meanwhile.
         self.beside.push(given.boxed());
@@ -68,7 +70,9 @@ impl Dispatcher {
             }
             let rest = self.rest();
             tokio::select! {
-                Some(landed) = self.under_way.next(), if !self.under_way.is_empty() => self.settle(landed),
+                Some((size, landed)) = self.under_way.next(), if !self.under_way.is_empty() => {
+                    self.settle_batch(size, landed);
+                }
                 Some(landed) = self.beside.next(), if !self.beside.is_empty() => self.settle(landed),
                 () = tokio::time::sleep_until(rest.unwrap_or_else(Instant::now)), if rest.is_some() => {}
                 // Running steps may still be cancelled.
@@ -93,6 +97,34 @@ impl Dispatcher {
         }
         if let Err(error) = lease::sign_off(&self.shared, self.shared.worker()).await {
             tracing::warn!(%error, "the worker could not sign off; its claims are free when its lease expires");
+        }
+    }
+}
+
+/// Gives back claims that this worker holds but does not know of, because their answers were lost.
+pub(super) async fn search(shared: Arc<Shared>, known: Vec<InstanceId>) -> Landed {
+    let (mut bulk, mut backoff) = (Bulk::new(GIVE_BACK), Backoff::away());
+    let give_back = |limit| Op::GiveBackExcept {
+        worker: shared.worker(),
+        known: known.clone(),
+        limit,
+    };
+    loop {
+        let ran = tokio::select! {
+            () = shared.kill.cancelled() => Err(Error::Closed),
+            ran = bulk.run(&shared.store, give_back) => ran,
+        };
+        match ran {
+            Ok(Answer::Touched { more: true, .. }) => {}
+            Ok(_) | Err(Error::Closed) => return Landed::Searched,
+            Err(error) if error.fault() == Fault::Entry => {
+                tracing::error!(%error, "lost claims could not be looked for; they are free when this worker ends");
+                return Landed::Searched;
+            }
+            Err(error) => {
+                tracing::warn!(%error, "lost claims cannot be looked for; trying again");
+                backoff.pause().await;
+            }
         }
     }
 }
