@@ -10,6 +10,7 @@ mod changes;
 mod claim_bytes;
 mod clock;
 pub mod committer;
+mod demand;
 mod error;
 mod health;
 pub mod judge;
@@ -45,6 +46,7 @@ pub use census::{ENDED_COUNTED, READY_LANES, ReadyLane, Tally};
 pub use changes::{Advance, Changes, Finish, GivenUp, Leased, Move, MovedHistory, Wake};
 pub use claim_bytes::{ClaimRoom, INBOX_WHOLE_BYTES, claimed_bytes};
 pub use clock::{Clock, SystemClock};
+pub use demand::{Begun, Demand};
 pub use error::{Error, Result};
 pub use health::{describe, describe_page};
 pub use label::label;
@@ -66,7 +68,7 @@ pub use query::{
     read_unmatched,
 };
 pub use read::{IDS_MOST, PAGE_MOST, Query, QueryResult};
-pub use retry::Backoff;
+pub use retry::{Backoff, Pause};
 pub use run::{run, run_lent, run_now, run_now_lent};
 pub use store::{OUTBOX_POLL, Renewer, Store, newest_run};
 pub use turnover::Turnover;

@@ -1,8 +1,9 @@
-//! `Backoff`, the delays between retries, and all retry policies that abide itself uses.
+//! `Backoff`, the delays between retries; `Pause`, for owners that do not wait for them; and all retry policies that abide itself uses.
 
 use std::time::Duration;
 
 use abide_core::rules::retry::Retry;
+use tokio::time::Instant;
 
 /// For an entry that runs alone and may itself be the cause of its failure: short delays at first, 16 attempts in
 /// total. Together they take longer than the maximum wait for the locks of a paused process, so no healthy entry is
@@ -93,6 +94,40 @@ impl Backoff {
     /// Resets the count after a successful attempt.
     pub const fn reset(&mut self) {
         self.failures = 0;
+    }
+}
+
+/// The pause after a failed attempt. Its owner does not wait, but checks it before the next attempt.
+#[derive(Clone, Debug)]
+pub struct Pause {
+    backoff: Backoff,
+    until: Option<Instant>,
+}
+
+impl Pause {
+    /// Creates the pauses of a back-off, before its first attempt.
+    pub const fn new(backoff: Backoff) -> Self {
+        Self {
+            backoff,
+            until: None,
+        }
+    }
+
+    /// Returns when the pause ends; `None` if it is over, or if the last attempt succeeded.
+    pub fn until(&self) -> Option<Instant> {
+        self.until.filter(|until| *until > Instant::now())
+    }
+
+    /// Counts a failed attempt, and begins the pause.
+    pub fn failed(&mut self) {
+        let delay = self.backoff.failed().unwrap_or_default();
+        self.until = Some(Instant::now() + delay);
+    }
+
+    /// Resets the count after a successful attempt, and ends the pause.
+    pub const fn reset(&mut self) {
+        self.backoff.reset();
+        self.until = None;
     }
 }
 

@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use super::isolation::Subjects;
 use super::{Committer, Entry, Fault, Folded};
-use crate::{Backoff, Error};
+use crate::{Backoff, Error, Pause};
 
 /// The waiter for an entry.
 pub trait Waiter: Send {
@@ -26,9 +26,9 @@ pub struct Intake<K: Folded, W> {
     /// The current maximum number of items in a transaction. It shrinks each time the database is unavailable, because
     /// one of the items may be the cause.
     together: usize,
-    backoff: Backoff,
-    /// The error because of which nothing is tried before this moment.
-    away: Option<(Error, Instant)>,
+    pause: Pause,
+    /// The error because of which nothing is tried during the pause.
+    away: Option<Error>,
 }
 
 impl<K: Folded, W: Waiter> Intake<K, W> {
@@ -38,7 +38,7 @@ impl<K: Folded, W: Waiter> Intake<K, W> {
             waiting: VecDeque::new(),
             most,
             together: most,
-            backoff: Backoff::away(),
+            pause: Pause::new(Backoff::away()),
             away: None,
         }
     }
@@ -65,13 +65,13 @@ impl<K: Folded, W: Waiter> Intake<K, W> {
 
     /// Returns until when nothing is tried, because the database was unavailable.
     pub fn resting(&self) -> Option<Instant> {
-        self.away.as_ref().map(|(_, until)| *until)
+        self.pause.until()
     }
 
     /// Returns when the intake needs attention by itself: at the end of the pause, or of a waiter's patience.
     pub fn wakes_at(&self) -> Option<Instant> {
-        let until = self.resting()?;
-        let rest = (until > Instant::now() && !self.is_empty()).then_some(until);
+        self.away.as_ref()?;
+        let rest = self.resting().filter(|_| !self.is_empty());
         let patience = self.waiting.iter().filter_map(|one| one.waiter.until());
         patience.chain(rest).min()
     }
@@ -83,7 +83,7 @@ impl<K: Folded, W: Waiter> Intake<K, W> {
             together: Vec::new(),
             alone: Vec::new(),
         };
-        if self.resting().is_some_and(|until| until > Instant::now()) {
+        if self.resting().is_some() {
             return taken;
         }
         let unsuspicious = committer.suspects.is_empty();
@@ -121,8 +121,8 @@ impl<K: Folded, W: Waiter> Intake<K, W> {
             Fault::Store => {
                 tracing::warn!(%error, entries = entries.len(), "the database is unavailable; entries are kept until it is back");
                 self.together = (self.together / 2).max(1);
-                let delay = self.backoff.failed().unwrap_or_default();
-                self.away = Some((error, Instant::now() + delay));
+                self.pause.failed();
+                self.away = Some(error);
                 self.waiting.extend(entries);
                 return Failed::Kept;
             }
@@ -139,7 +139,7 @@ impl<K: Folded, W: Waiter> Intake<K, W> {
     /// Records that the database is available.
     pub fn landed(&mut self) {
         self.together = self.most;
-        self.backoff.reset();
+        self.pause.reset();
         self.away = None;
     }
 
@@ -149,7 +149,7 @@ impl<K: Folded, W: Waiter> Intake<K, W> {
     pub fn spent(&mut self, trying: bool) -> Vec<(Entry<K, W>, Error)> {
         let now = Instant::now();
         let away = self.away.as_ref();
-        let Some((error, _)) = away.filter(|(_, until)| trying || *until > now) else {
+        let Some(error) = away.filter(|_| trying || self.resting().is_some()) else {
             return Vec::new();
         };
         let spent = |entry: &Entry<K, W>| entry.waiter.until().is_some_and(|until| until <= now);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use abide_core::model::{Claimed, Committed, InstanceId};
 use abide_kernel::committer::{self, Commits, Deliveries, Landing, Request};
-use abide_kernel::{Answer, ClaimRequest, Error, Op};
+use abide_kernel::{Answer, Begun, ClaimRequest, Error, Op};
 
 use super::super::builder::Shared;
 use super::steps::{Outgoing, Sent};
@@ -28,8 +28,7 @@ pub(super) enum Entries {
 #[derive(Debug)]
 pub(super) struct Ask {
     pub request: ClaimRequest,
-    /// The number of wakes of the queue when the request was made.
-    pub wakes: u64,
+    pub begun: Begun,
 }
 
 /// The number of entries and claims in a transaction.

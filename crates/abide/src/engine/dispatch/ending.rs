@@ -65,10 +65,10 @@ impl Dispatcher {
             {
                 break;
             }
+            let rest = self.rest();
             if !self.shared.kill.is_cancelled() {
                 self.send_what_there_is();
             }
-            let rest = self.rest();
             tokio::select! {
                 Some((size, landed)) = self.under_way.next(), if !self.under_way.is_empty() => {
                     self.settle_batch(size, landed);

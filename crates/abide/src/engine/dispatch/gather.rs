@@ -112,12 +112,9 @@ impl Dispatcher {
 
     /// The time at which an unavailable database may be tried again.
     pub(super) fn rest(&self) -> Option<Instant> {
-        let now = Instant::now();
-        let claims = self
-            .claims_from
-            .filter(|_| self.queues.iter().any(|queue| queue.hungry));
-        let rests = self.pending.wakes_at().into_iter().chain(claims);
-        rests.filter(|until| *until > now).min()
+        let hungry = || self.queues.iter().any(|queue| queue.demand.is_hungry());
+        let claims = self.claims_pause.until().filter(|_| hungry());
+        self.pending.wakes_at().into_iter().chain(claims).min()
     }
 
     /// The next transaction; empty if none is worthwhile. One beside another is worthwhile if as many entries wait as
@@ -128,10 +125,9 @@ impl Dispatcher {
             false => (self.entries_under_way.clamp(1, SECOND), SECOND),
         };
         let mut batch = Batch::default();
-        let now = Instant::now();
         let may_claim = !self.unsure
             && !self.searching
-            && self.claims_from.is_none_or(|from| from <= now)
+            && self.claims_pause.until().is_none()
             && self.shared.is_believed();
         if self.claims_apart && may_claim && self.claims_under_way == 0 {
             self.claim(&mut batch, slots);
@@ -139,8 +135,10 @@ impl Dispatcher {
                 return batch;
             }
         }
-        let resting = self.pending.resting().is_some_and(|until| until > now);
-        let pending = if resting { 0 } else { self.pending.len() };
+        let pending = match self.pending.resting() {
+            Some(_) => 0,
+            None => self.pending.len(),
+        };
         let commands_first = !self.outcomes_next || pending < worth;
         if self.undelivered.len() >= worth && commands_first {
             batch.entries = self.take_commands();
@@ -195,7 +193,7 @@ impl Dispatcher {
             // There is no code to run.
             self.queues
                 .iter_mut()
-                .for_each(|queue| queue.hungry = false);
+                .for_each(|queue| queue.demand.clear());
         }
         if self.shared.stop.is_cancelled() || lanes.is_empty() {
             return;
@@ -211,11 +209,10 @@ impl Dispatcher {
                 .count();
             let free = (queue.slots + leaving).saturating_sub(queue.taken);
             // Instances that the commands wake are claimed in the same commit.
-            let hungry = queue.hungry || is_delivering;
+            let hungry = queue.demand.is_hungry() || is_delivering;
             if hungry && free > 0 && (free >= worth || busy) {
                 let limit = free.min(most);
                 queue.taken += limit;
-                queue.hungry = queue.plenty;
                 let request = ClaimRequest {
                     worker: self.shared.worker(),
                     queue: queue.name.clone(),
@@ -225,7 +222,7 @@ impl Dispatcher {
                 };
                 batch.claims.push(Ask {
                     request,
-                    wakes: queue.wakes,
+                    begun: queue.demand.begin(),
                 });
             }
         }

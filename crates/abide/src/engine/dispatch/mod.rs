@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use abide_core::model::{InstanceId, Name, Timestamp};
 use abide_kernel::committer::{Caller, Commits, Deliveries, Intake, Request};
-use abide_kernel::{Backoff, Effects, Listener};
+use abide_kernel::{Backoff, Effects, Listener, Pause};
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
@@ -70,9 +70,8 @@ pub(super) struct Dispatcher {
     beside: FuturesUnordered<BoxFuture<'static, Landed>>,
     checking: bool,
     claims_under_way: usize,
-    /// The back-off after a transaction with claims has failed, and when claims may be made again.
-    claims_backoff: Backoff,
-    claims_from: Option<Instant>,
+    /// The pause after a transaction with claims has failed.
+    claims_pause: Pause,
     /// `true` if claims may be why a transaction failed. Then they share no transaction with others until one succeeds.
     claims_apart: bool,
     /// `true` if claims may exist that are not in `held`.
@@ -116,8 +115,7 @@ impl Dispatcher {
             beside: FuturesUnordered::new(),
             checking: false,
             claims_under_way: 0,
-            claims_backoff: Backoff::away(),
-            claims_from: None,
+            claims_pause: Pause::new(Backoff::away()),
             claims_apart: false,
             unsure: false,
             was_unsure: false,
@@ -135,12 +133,12 @@ impl Dispatcher {
     pub async fn run(mut self) {
         let stop = self.shared.stop.clone();
         while !stop.is_cancelled() && !self.shared.kill.is_cancelled() {
+            let rest = self.rest();
             self.send_what_there_is();
             if self.under_way.is_empty() {
                 self.note_first_landed();
             }
             self.tell_idlers();
-            let rest = self.rest();
             tokio::select! {
                 biased;
                 () = stop.cancelled() => {}
@@ -176,9 +174,8 @@ impl Dispatcher {
 
     fn hear(&mut self, effects: &Effects) {
         for queue in &mut self.queues {
-            if effects.anything || effects.ready.contains(&queue.name) {
-                queue.hungry = true;
-                queue.wakes += 1;
+            if effects.wakes(&queue.name) {
+                queue.demand.wake();
             }
         }
         for id in &effects.cancelled {
@@ -228,7 +225,7 @@ impl Dispatcher {
             || !self.pending.is_empty()
             || !self.undelivered.is_empty()
             || !self.held.is_empty()
-            || self.queues.iter().any(|queue| queue.hungry);
+            || self.queues.iter().any(|queue| queue.demand.is_hungry());
         if !busy {
             for idler in self.idlers.drain(..) {
                 // A caller that no longer waits needs no reply.

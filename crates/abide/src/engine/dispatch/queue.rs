@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use abide_core::model::{Name, Refusal};
+use abide_kernel::Demand;
 
 use super::steps::Sent;
 
@@ -13,12 +14,7 @@ pub(super) struct Queue {
     pub slots: usize,
     /// The number of slots that are held or requested.
     pub taken: usize,
-    /// `true` if there may be work that was not requested yet.
-    pub hungry: bool,
-    /// `true` if the last claim returned as many instances as requested, so that two claims at a time are worthwhile.
-    pub plenty: bool,
-    /// The number of wakes. It shows if one arrived while a claim was in progress.
-    pub wakes: u64,
+    pub demand: Demand,
     /// Refused outcomes, with their refusals. Their slots may have been given to others in the same transaction, so
     /// their error handlers may have to wait for a slot.
     pub refused: VecDeque<(Refusal, Sent)>,
@@ -30,9 +26,7 @@ impl Queue {
             name,
             slots,
             taken: 0,
-            hungry: true,
-            plenty: false,
-            wakes: 0,
+            demand: Demand::default(),
             refused: VecDeque::new(),
         }
     }

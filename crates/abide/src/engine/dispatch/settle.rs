@@ -67,8 +67,8 @@ impl Dispatcher {
     /// Processes the claims of a transaction.
     fn settle_claims(&mut self, claims: Vec<(Ask, Vec<Claimed>)>) {
         if !claims.is_empty() {
-            self.claims_backoff.reset();
-            (self.claims_from, self.claims_apart) = (None, false);
+            self.claims_pause.reset();
+            self.claims_apart = false;
         }
         for (ask, claimed) in claims {
             add(&self.shared.counters.claimed, claimed.len());
@@ -78,8 +78,8 @@ impl Dispatcher {
                 .find(|queue| queue.name == ask.request.queue)
             {
                 queue.taken -= ask.request.limit - claimed.len();
-                queue.plenty = claimed.len() == ask.request.limit;
-                queue.hungry = queue.plenty || queue.wakes > ask.wakes;
+                let all = claimed.len() == ask.request.limit;
+                queue.demand.end(ask.begun, all);
             }
             if self.shared.stop.is_cancelled() {
                 self.give_back(claimed);
@@ -107,13 +107,12 @@ impl Dispatcher {
             let queues = self.queues.iter_mut();
             for queue in queues.filter(|queue| queue.name == ask.request.queue) {
                 queue.taken -= ask.request.limit;
-                queue.hungry = true;
+                queue.demand.fail();
             }
         }
         if !claims.is_empty() {
             tracing::warn!(%error, "nothing could be claimed; trying again");
-            let delay = self.claims_backoff.failed().unwrap_or_default();
-            self.claims_from = Some(tokio::time::Instant::now() + delay);
+            self.claims_pause.failed();
             self.claims_apart |= error.fault() == Fault::Entry;
         }
         let outcomes = match entries {

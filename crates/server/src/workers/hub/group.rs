@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use abide::model::Name;
 use abide_kernel::model::{Claimed, Lane};
+use abide_kernel::{Begun, Demand};
 use tokio::time::Instant;
 
 use super::Waiting;
@@ -29,12 +30,9 @@ pub(super) struct Spot {
 /// Polls for the same queue and machines, in the order of their arrival.
 pub(super) struct Group {
     waiting: VecDeque<Waiting>,
-    /// `true` if there may be work that was not queried.
-    hungry: bool,
-    /// `true` while a query is running.
+    demand: Demand,
+    /// `true` while a query is running. A group has one at a time, because the next depends on its width.
     querying: bool,
-    /// Number of wake-ups, so that one that arrives during a query is not lost.
-    wakes: u64,
     /// Number of polls that the next query serves. It doubles as long as all of them get work.
     width: usize,
     /// The time of the last query.
@@ -43,38 +41,18 @@ pub(super) struct Group {
 
 /// A query for work, for some polls of a group. It is settled when the answer arrives.
 pub(super) struct WorkQuery {
-    taken: Vec<Waiting>,
-    wakes: u64,
-    began: Instant,
+    begun: Begun,
+    began_at: Instant,
     /// Polls with a smaller number had arrived when the query began.
-    before: u64,
-}
-
-impl WorkQuery {
-    /// The polls that it serves.
-    pub fn polls(&self) -> &[Waiting] {
-        &self.taken
-    }
-
-    /// Separates the query from its polls.
-    pub fn split(mut self) -> (Self, Vec<Waiting>) {
-        let taken = std::mem::take(&mut self.taken);
-        (self, taken)
-    }
-
-    /// Returns the same query for the polls `taken`, because some may have left it.
-    pub fn with(self, taken: Vec<Waiting>) -> Self {
-        Self { taken, ..self }
-    }
+    before: usize,
 }
 
 impl Group {
     pub fn new() -> Self {
         Self {
             waiting: VecDeque::new(),
-            hungry: true,
+            demand: Demand::default(),
             querying: false,
-            wakes: 0,
             width: 1,
             queried_at: Instant::now(),
         }
@@ -83,20 +61,23 @@ impl Group {
     /// Adds a poll. A poll that does not wait causes a query; for any other, the last result is used while it is
     /// recent.
     pub fn join(&mut self, waiting: Waiting) {
-        self.hungry |= waiting.is_once() || self.queried_at.elapsed() >= FLOOR;
+        if waiting.is_once() || self.queried_at.elapsed() >= FLOOR {
+            self.demand.wake();
+        }
         self.waiting.push_back(waiting);
     }
 
     /// Records that there may be work.
-    pub fn wake(&mut self) {
-        self.hungry = true;
-        self.wakes += 1;
+    pub const fn wake(&mut self) {
+        self.demand.wake();
     }
 
     /// Removes polls whose callers have stopped waiting, and checks whether a query is due.
     pub fn tick(&mut self) {
         self.waiting.retain(|waiting| !waiting.is_gone());
-        self.hungry |= self.queried_at.elapsed() >= FLOOR;
+        if self.queried_at.elapsed() >= FLOOR {
+            self.demand.wake();
+        }
     }
 
     /// `true` if the group may be forgotten.
@@ -106,11 +87,11 @@ impl Group {
 
     /// `true` if a query should start now.
     pub fn wants_query(&self) -> bool {
-        self.hungry && !self.querying && !self.waiting.is_empty()
+        self.demand.is_hungry() && !self.querying && !self.waiting.is_empty()
     }
 
     /// The number of its first poll, which has waited longest.
-    pub fn first(&self) -> Option<u64> {
+    pub fn first(&self) -> Option<usize> {
         self.waiting.front().map(|waiting| waiting.number)
     }
 
@@ -138,69 +119,61 @@ impl Group {
     }
 
     /// Begins a query for the first polls, `most` at most. `number` is the number of the next poll to arrive.
-    pub fn query(&mut self, most: usize, number: u64) -> WorkQuery {
-        let mut taken = Vec::new();
-        while taken.len() < self.width.min(most)
+    pub fn query(&mut self, most: usize, number: usize) -> (WorkQuery, Vec<Waiting>) {
+        let mut polls = Vec::new();
+        while polls.len() < self.width.min(most)
             && let Some(waiting) = self.waiting.pop_front()
         {
             if !waiting.is_gone() {
-                taken.push(waiting);
+                polls.push(waiting);
             }
         }
         self.querying = true;
-        self.hungry = false;
-        WorkQuery {
-            taken,
-            wakes: self.wakes,
-            began: Instant::now(),
+        let query = WorkQuery {
+            begun: self.demand.begin(),
+            began_at: Instant::now(),
             before: number,
-        }
+        };
+        (query, polls)
     }
 
-    /// Settles a query that returned `brought` for its polls, in order. Returns the polls to answer, each with its
+    /// Settles a query that returned these claims for its polls, in order. Returns the polls to answer, each with its
     /// claims.
     pub fn settle(
         &mut self,
         query: WorkQuery,
-        brought: Vec<Vec<Claimed>>,
+        served: Vec<(Waiting, Vec<Claimed>)>,
     ) -> Vec<(Waiting, Vec<Claimed>)> {
         self.querying = false;
-        self.queried_at = query.began;
-        let mut answered = Vec::new();
-        let mut unserved = Vec::new();
-        let mut exhausted = false;
-        for (waiting, claims) in query.taken.into_iter().zip(brought) {
-            exhausted |= claims.len() < waiting.poll.limit;
-            match claims.is_empty() && !waiting.is_once() {
-                true => unserved.push(waiting),
-                false => answered.push((waiting, claims)),
-            }
+        self.queried_at = query.began_at;
+        let gets_all =
+            |(waiting, claims): &(Waiting, Vec<Claimed>)| claims.len() >= waiting.poll.limit;
+        let all = served.iter().all(gets_all);
+        self.demand.end(query.begun, all);
+        let (mut answered, unserved): (Vec<_>, Vec<_>) = served
+            .into_iter()
+            .partition(|(waiting, claims)| !claims.is_empty() || waiting.is_once());
+        self.come_back(unserved.into_iter().map(|(waiting, _)| waiting).collect());
+        if all {
+            self.width = (self.width * 2).min(WIDTH_MAX);
+            return answered;
         }
-        self.come_back(unserved);
-        if exhausted {
-            // For polls that do not wait, this was their one query.
-            let (once, stay): (VecDeque<_>, _) = self
-                .waiting
-                .drain(..)
-                .partition(|waiting| waiting.is_once() && waiting.number < query.before);
-            self.waiting = stay;
-            answered.extend(once.into_iter().map(|waiting| (waiting, Vec::new())));
-        }
-        let newer = self.waiting.iter().any(Waiting::is_once);
-        self.hungry |= !exhausted || newer || self.wakes > query.wakes;
-        self.width = if exhausted {
-            1
-        } else {
-            (self.width * 2).min(WIDTH_MAX)
-        };
+        self.width = 1;
+        // For polls that do not wait, this was their one query.
+        let (once, stay): (VecDeque<_>, _) = self
+            .waiting
+            .drain(..)
+            .partition(|waiting| waiting.is_once() && waiting.number < query.before);
+        self.waiting = stay;
+        answered.extend(once.into_iter().map(|waiting| (waiting, Vec::new())));
         answered
     }
 
     /// Takes back the polls of a query that failed. Another query is due.
-    pub fn fail(&mut self, taken: Vec<Waiting>) {
+    pub fn fail(&mut self, polls: Vec<Waiting>) {
         self.querying = false;
-        self.hungry = true;
-        self.come_back(taken);
+        self.demand.fail();
+        self.come_back(polls);
     }
 
     /// Puts polls back at the front, in their order.

@@ -8,6 +8,7 @@
 mod group;
 mod registry;
 mod runs;
+mod settle;
 mod task;
 
 use std::sync::Arc;
@@ -42,7 +43,7 @@ pub struct Poll {
 struct Waiting {
     poll: Poll,
     /// Its position in the order of all polls.
-    number: u64,
+    number: usize,
     reply: oneshot::Sender<Result<Vec<Claimed>, Problem>>,
 }
 

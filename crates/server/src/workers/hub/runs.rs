@@ -10,7 +10,7 @@ use abide_kernel::model::{Claim, Claimed, Lane};
 use abide_kernel::{Answer, ClaimRequest, Error, NewWorker, Op, Result};
 
 use super::group::{Spot, WorkQuery};
-use super::registry;
+use super::{Waiting, registry};
 
 /// Maximum number of blocked instances that one transaction releases.
 const RELEASED_MAX: usize = 500;
@@ -32,11 +32,11 @@ pub(super) enum Landed {
     Returned(Vec<Claim>),
 }
 
-/// A query for one group, and the worker number for each of its polls.
+/// A query for one group, and its polls, each with the number of its worker.
 pub(super) struct Sent {
     pub spot: Spot,
     pub query: WorkQuery,
-    pub ids: Vec<WorkerId>,
+    pub polls: Vec<(Waiting, WorkerId)>,
 }
 
 /// The result of queries.
@@ -60,7 +60,7 @@ pub(super) async fn find_work(
 ) -> Landed {
     let mut ids: Vec<WorkerId> = sent
         .iter()
-        .flat_map(|one| one.ids.iter().copied())
+        .flat_map(|one| one.polls.iter().map(|(_, id)| *id))
         .collect();
     ids.sort_unstable();
     ids.dedup();
@@ -76,7 +76,7 @@ pub(super) async fn find_work(
             .filter(|lane| !workflows.contains(lane))
             .cloned()
             .collect();
-        for (waiting, worker) in one.query.polls().iter().zip(&one.ids) {
+        for (waiting, worker) in &one.polls {
             ops.push(Op::Claim(ClaimRequest {
                 worker: *worker,
                 queue: one.spot.queue.clone(),
@@ -98,7 +98,7 @@ pub(super) async fn find_work(
         match answer {
             Answer::Renewed { lost } => found.lost = lost,
             Answer::Claimed(claimed) => found.claimed.push(claimed),
-            _ => return Landed::WorkFound(sent, Err(other())),
+            _ => return Landed::WorkFound(sent, Err(Error::unexpected_answer())),
         }
     }
     Landed::WorkFound(sent, Ok(found))
@@ -125,7 +125,7 @@ pub(super) async fn enlist(store: Arc<dyn Store>, strangers: Vec<NewWorker>) -> 
     }
     let worker = |answer| match answer {
         Answer::Registered(worker) => Ok(worker),
-        _ => Err(other()),
+        _ => Err(Error::unexpected_answer()),
     };
     Landed::Enlisted(names, answers.into_iter().map(worker).collect())
 }
@@ -211,8 +211,4 @@ pub(super) async fn give_back(store: Arc<dyn Store>, claims: Vec<Claim>) -> Land
             Landed::Returned(Vec::new())
         }
     }
-}
-
-fn other() -> Error {
-    Error::Broken("a hub's request was answered with something else".into())
 }
