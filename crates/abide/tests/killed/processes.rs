@@ -44,7 +44,11 @@ pub fn main(programs: &[Program], patience: Duration) -> ExitCode {
 }
 
 fn test(programs: &[Program], patience: Duration, runtime: &Runtime) -> ExitCode {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let mut arguments: Vec<String> = std::env::args().skip(1).collect();
+    // The bug: nextest lists with `--format terse`. That word was taken for a filter, so it found no test and ran none.
+    if let Some(at) = arguments.iter().position(|argument| argument == "--format") {
+        arguments.drain(at..arguments.len().min(at + 2));
+    }
     let has_flag = |flag: &str| arguments.iter().any(|argument| argument == flag);
     let filters: Vec<_> = arguments
         .iter()
