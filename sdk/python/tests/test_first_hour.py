@@ -156,7 +156,7 @@ async def test_who_waits_without_a_worker_is_told_why(
     waiting = asyncio.ensure_future(abide.result(order))
 
     async def said() -> bool:
-        text = f"instance {order.id} waits for a worker: none that lives serves queue default with {name}"
+        text = f"instance {order.id} waits for a worker: no live worker serves queue default with {name}"
         return text in caplog.text
 
     await eventually(said)

@@ -28,9 +28,9 @@ class StepTimeout(Exception):
 async def call(function: Callable[..., Any], *args: Any, limit: Duration | None = None, **kwargs: Any) -> Any:
     """What it returns. What it raises is an ``Exception``, whatever it was, unless this call is cancelled itself."""
     seconds = None if limit is None else milliseconds(limit) / 1000
-    # In a task of its own, so that being cancelled and having met something that was cancelled can be told apart.
+    # In a task of its own, to distinguish being cancelled from awaiting something that was cancelled.
     running = asyncio.ensure_future(_called(function, args, kwargs))
-    running.add_done_callback(lambda ended: ended.cancelled() or ended.exception())  # maybe nobody asks any more
+    running.add_done_callback(lambda ended: ended.cancelled() or ended.exception())  # it may not be needed
     try:
         await asyncio.wait([running], timeout=seconds)
     except asyncio.CancelledError:
@@ -79,7 +79,7 @@ def _in_thread(called: Callable[[], Any]) -> asyncio.Future[Any]:
             error.__cause__ = stopped
         except BaseException as raised:
             error = raised
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody asks any more
+        with contextlib.suppress(RuntimeError):  # the loop is closed: the result is not needed any more
             loop.call_soon_threadsafe(settle, error, result)
 
     thread = threading.Thread(target=run, name=f"abide-{next(_numbers)}", daemon=True)
@@ -89,7 +89,7 @@ def _in_thread(called: Callable[[], Any]) -> asyncio.Future[Any]:
 
 
 async def threads_end(within: float) -> None:
-    """Waits a moment for threads that may have seen that nobody waits for them."""
+    """Waits a moment for threads whose callers have gone, so that they can see that."""
     give_up = time.monotonic() + within
 
     def join() -> None:

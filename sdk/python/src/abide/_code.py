@@ -207,8 +207,8 @@ def _unreadable(error: BaseException) -> Unreadable | None:
 
 def _blocked(ctx: Context[Any], why: Unreadable) -> Wire:
     """Leaves an instance to another build: nothing is consumed and nothing is counted."""
-    told = f"{ctx.machine} {ctx.id}, step {ctx.step}"
-    log.warning("%s: this build cannot run it, so it waits for another build: %s", told, why)
+    subject = f"{ctx.machine} {ctx.id}, step {ctx.step}"
+    log.warning("%s: this build cannot run it, so it waits for another build: %s", subject, why)
     return block(str(why)).wire(None)
 
 

@@ -264,9 +264,9 @@ def _model(kind: Any, value: Any, at: str) -> Any:
     try:
         return kind.model_validate(value)
     except ValueError as error:
-        told = problems(error)
+        found = problems(error)
         inside = f" of {at.lstrip('.')}" if at else ""
-        raise NotJson(f"{kind.__name__}{inside}: {told or error}") from None
+        raise NotJson(f"{kind.__name__}{inside}: {found or error}") from None
 
 
 @functools.cache

@@ -49,7 +49,7 @@ class Commits:
             batch = [self._held_over or await self._ready.get()]
             self._held_over = None
             size = len(batch[0].outcome)
-            await asyncio.sleep(0)  # whoever is ready in this turn of the loop comes along
+            await asyncio.sleep(0)  # so that outcomes that are ready in this turn of the loop share the request
             while len(batch) < BATCH and not self._ready.empty():
                 one = self._ready.get_nowait()
                 size += len(one.outcome)

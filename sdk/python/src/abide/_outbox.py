@@ -178,20 +178,20 @@ def _of_sqlalchemy(connection: Any) -> _Run[Any]:
     if dialect not in ("postgresql", "sqlite"):
         raise TypeError(f"the outbox is in PostgreSQL and in SQLite, and this is {dialect}")
     insert = sqlalchemy.text((_POSTGRES if dialect == "postgresql" else _SQLITE).format(":request"))
-    told = sqlalchemy.text(_NOTIFY)
+    notification = sqlalchemy.text(_NOTIFY)
     if not type(connection).__module__.startswith("sqlalchemy.ext.asyncio") and sync is connection:
 
         def run(request: str, notify: bool) -> None:
             connection.execute(insert, {"request": request})
             if notify and dialect == "postgresql":
-                connection.execute(told)
+                connection.execute(notification)
 
         return run
 
     async def run_async(request: str, notify: bool) -> None:
         await connection.execute(insert, {"request": request})
         if notify and dialect == "postgresql":
-            await connection.execute(told)
+            await connection.execute(notification)
 
     return run_async
 

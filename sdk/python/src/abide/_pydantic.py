@@ -61,10 +61,10 @@ def _inlined(part: Any, defs: Mapping[str, Any], inside: tuple[str, ...]) -> Any
 
 def problems(error: ValueError) -> str | None:
     """What a ``ValidationError`` says, in one line; None for any other error."""
-    told = getattr(error, "errors", None)
-    if not callable(told):
+    errors = getattr(error, "errors", None)
+    if not callable(errors):
         return None
-    return "; ".join(_problem(each) for each in told(include_url=False, include_context=False))
+    return "; ".join(_problem(each) for each in errors(include_url=False, include_context=False))
 
 
 def _problem(each: Mapping[str, Any]) -> str:

@@ -1,7 +1,7 @@
 """Claims out of an answer that Python does not read as a whole.
 
-JSON may be nested more deeply, and have longer numbers, than Python's reader takes; and whoever may send a signal may
-send such. One message of that kind must not cost a worker the other claims of the same answer, or itself.
+Python's reader refuses JSON that is nested too deeply or has numbers that are too long, and anyone who may send a
+signal may send such JSON. One such signal must not cost a worker the other claims of the same answer, or its life.
 """
 
 from __future__ import annotations

@@ -128,7 +128,7 @@ class Transport:
             except NoJson as garbage:
                 error = garbage
             if isinstance(error, Broken) and not safe:
-                # It is no clear answer: whatever stands before the server may have passed the request on.
+                # The outcome is unknown: a proxy in front of the server may have passed the request on.
                 error = Unavailable(str(error), unknown=True, status=error.status, problem=error.problem)
             if not isinstance(error, Unavailable):
                 raise error
@@ -164,7 +164,7 @@ class Transport:
             raise unreachable(base, cause) from cause
 
     def move_on(self, base: str) -> None:
-        """Asks another server from now on, unless somebody has moved on from that one already."""
+        """Uses another server from now on, unless another request has switched already."""
         if self.urls[self._at] == base:
             self._at = (self._at + 1) % len(self.urls)
 

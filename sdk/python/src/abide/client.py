@@ -66,7 +66,7 @@ DOUBT = 10.0
 #: A client looks so seldom, however much it waits for.
 BETWEEN_DOUBTS = 1.0
 
-#: Where a server listens unless it is told otherwise.
+#: The default address of a server.
 LOCAL = "http://127.0.0.1:7070"
 
 _List = list  # the client has a method of that name
@@ -355,7 +355,7 @@ class Abide:
             over = status == 200
             if over or time.monotonic() >= until:
                 return read(End, {"id": _id(target), **body, "over": over})
-            await doubts.told(self, target)
+            await doubts.warn(self, target)
 
     @overload
     async def result(self, target: Located[R], *, wait: Duration | None = None) -> R: ...
@@ -483,7 +483,7 @@ class Abide:
         while record.update_status == "accepted":
             if time.monotonic() >= until:
                 raise NotYet(f"update {record.update_id} is accepted and not answered yet: ask with update_record")
-            await doubts.told(self, target)
+            await doubts.warn(self, target)
             _, body = await self._poll(f"/v1/updates/{record.update_id}", min(until, doubts.at))
             record = read(UpdateRecord, body)
         if record.update_status == "completed":
@@ -748,14 +748,14 @@ def _until(wait: Duration | None) -> float:
 
 
 class _Doubts:
-    """Says once why something that is waited for does not come, where the reason is that no worker runs it."""
+    """Warns once if an instance that a caller waits for has no worker."""
 
     def __init__(self) -> None:
         #: When to ask.
         self.at = time.monotonic() + DOUBT
 
-    async def told(self, abide: Abide, target: Target) -> None:
-        """Asks, if it is time."""
+    async def warn(self, abide: Abide, target: Target) -> None:
+        """Warns if it is time and no worker runs the instance."""
         now = time.monotonic()
         if now < self.at:
             return
@@ -766,10 +766,10 @@ class _Doubts:
         try:
             seen = await abide.get(target)
         except AbideError:
-            return  # whoever waits hears of it where he waits
+            return  # the caller that waits gets the error itself
         if seen.liveness == "waiting_for_worker":
             log.warning(
-                "instance %s waits for a worker: none that lives serves queue %s with %s version %s; is `worker.run()` "
+                "instance %s waits for a worker: no live worker serves queue %s with %s version %s; is `worker.run()` "
                 "running?",
                 seen.id,
                 seen.queue,

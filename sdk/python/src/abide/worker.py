@@ -159,7 +159,7 @@ class Worker:
         await self._close()
 
     async def _let_end(self) -> None:
-        """Waits for what runs, as long as the grace time lasts or until somebody is in a hurry."""
+        """Waits for what runs, until the grace time is over or a second signal arrives."""
         running = [held.task for held in self._held.values() if held.task is not None]
         if running:
             ending = asyncio.ensure_future(asyncio.wait(running, timeout=self._grace))
@@ -189,13 +189,13 @@ class Worker:
         await self.stop()
 
     async def run(self) -> None:
-        """Runs until SIGTERM or SIGINT, and then stops as it should; the second one ends the grace time."""
+        """Runs until SIGTERM or SIGINT, then stops gracefully; a second signal ends the grace time."""
         asked = asyncio.Event()
 
-        def told() -> None:
+        def stop_signal() -> None:
             (self._hurried if asked.is_set() else asked).set()
 
-        with _signals(told):
+        with _signals(stop_signal):
             await self.run_until(asked.wait())
 
     async def run_until(self, awaitable: Awaitable[T]) -> T:
@@ -298,7 +298,7 @@ class Worker:
         status, error_text = await self._commits.commit(held.claim["claim"], content)
         held.commits = False
         if status == "stale":
-            log.warning("%s: somebody else has taken it over, and its outcome is dropped", held)
+            log.warning("%s: another worker has taken it over; its outcome is dropped", held)
         if status == "refused":
             log.warning("%s: the outcome was refused: %s", held, error_text)
             return error_text or "the server did not say why"
@@ -452,14 +452,14 @@ async def _ended(tasks: Iterable[asyncio.Task[None]]) -> None:
 
 
 @contextlib.contextmanager
-def _signals(told: Callable[[], None]) -> Iterator[None]:
-    """Calls that at SIGTERM and SIGINT, where this thread may know of them."""
+def _signals(handler: Callable[[], None]) -> Iterator[None]:
+    """Calls ``handler`` at SIGTERM and SIGINT, if this thread can handle signals."""
     loop = asyncio.get_running_loop()
     kept: list[signal.Signals] = []
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGTERM, signal.SIGINT):
             with contextlib.suppress(NotImplementedError, RuntimeError):  # not on this system
-                loop.add_signal_handler(number, told)
+                loop.add_signal_handler(number, handler)
                 kept.append(number)
     try:
         yield
