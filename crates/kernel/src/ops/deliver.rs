@@ -8,8 +8,8 @@ use abide_core::model::{
     Json, Key, Limits, Name, NewCommand, Refusal, Rejection, Row, Status, Target, Verdict, WaitId,
     check_claimed_source,
 };
-use abide_core::rules::contract::{Terms, given, same};
-use abide_core::rules::deliver::{self, Unwanted};
+use abide_core::rules::contract::{Terms, given};
+use abide_core::rules::deliver::{self, Addressed, Decision, Facts, Held, Unwanted};
 use abide_core::rules::inbox::{self, Message, Sender};
 use abide_core::rules::similar;
 
@@ -62,14 +62,46 @@ struct Post<'d> {
     terms: HashMap<ContractId, Arc<Terms>>,
     /// Accepted commands with a dedup key, by chain and kind.
     accepted: HashMap<(InstanceId, CommandKind, Name), Command>,
-    /// Held signals with a dedup key.
-    held: HashMap<(Key, Name), Command>,
-    /// The number and total bytes of the signals held for each key.
-    held_sizes: HashMap<Key, (usize, u64)>,
+    held: HeldSignals,
     ledger: Ledger<'d>,
     records: Vec<Command>,
     /// Instances with an unjudged command. Later commands must not overtake it.
     unjudged: BTreeSet<InstanceId>,
+}
+
+/// The signals that are held for the keys of a batch.
+#[derive(Default)]
+struct HeldSignals {
+    /// Those with a dedup key.
+    by_dedup: HashMap<(Key, Name), Command>,
+    /// Their number and total bytes, by key.
+    sizes: HashMap<Key, (usize, u64)>,
+}
+
+impl HeldSignals {
+    fn facts(&self, delivery: &NewCommand) -> Held<'_> {
+        let Target::Key(key) = &delivery.target else {
+            return Held::default();
+        };
+        let (count, bytes) = self.sizes.get(key).copied().unwrap_or_default();
+        let dedup = delivery.dedup_key.as_ref();
+        Held {
+            earlier: dedup.and_then(|dedup| self.by_dedup.get(&(key.clone(), dedup.clone()))),
+            count,
+            bytes,
+        }
+    }
+
+    fn add(&mut self, command: &Command) {
+        let Some(key) = &command.key else { return };
+        let (count, bytes) = self.sizes.entry(key.clone()).or_default();
+        *count += 1;
+        *bytes += command.arguments.size() as u64;
+        if let Some(dedup) = &command.dedup_key {
+            let slot = (key.clone(), dedup.clone());
+            self.by_dedup.insert(slot, command.clone());
+        }
+    }
 }
 
 impl Post<'_> {
@@ -83,8 +115,7 @@ impl Post<'_> {
             current: resolve::current(turn, &targets, &found, &mut ledger).await?,
             terms: terms_of(turn, &found, &mut ledger).await?,
             accepted: HashMap::new(),
-            held: HashMap::new(),
-            held_sizes: HashMap::new(),
+            held: HeldSignals::default(),
             found,
             ledger,
             records: Vec::new(),
@@ -144,7 +175,7 @@ impl Post<'_> {
                     && let (Some(key), Some(dedup)) =
                         (command.key.clone(), command.dedup_key.clone())
                 {
-                    self.held.insert((key, dedup), command);
+                    self.held.by_dedup.insert((key, dedup), command);
                 }
             }
         }
@@ -186,13 +217,13 @@ impl Post<'_> {
         if !keys.is_empty() {
             let keys: Vec<Key> = keys.into_iter().collect();
             for (key, count, bytes) in turn.txn.held_sizes(&keys, turn.now).await? {
-                self.held_sizes.insert(key, (count, bytes));
+                self.held.sizes.insert(key, (count, bytes));
             }
         }
         Ok(())
     }
 
-    /// Applies the decision table of rule 7.3, line by line.
+    /// Decides about a command by the table of rule 7.3, and adds its record.
     fn decide<T: Txn>(
         &mut self,
         turn: &mut Turn<'_, T>,
@@ -201,175 +232,98 @@ impl Post<'_> {
         id: CommandId,
     ) -> Result<Each> {
         let found = self.found.get(at).and_then(Option::as_ref);
-        let holds = matches!(delivery.target, Target::Key(_)) && delivery.start.is_none();
-        let hold_for = delivery
-            .hold_for
-            .filter(|_| holds && delivery.kind == CommandKind::Signal);
-        let Some((found, account)) =
-            found.and_then(|found| Some((found, self.ledger.get(found.id)?)))
-        else {
-            // Line 1.
-            return match hold_for {
-                Some(_) => self.hold(turn, delivery, id),
-                None => Ok(Ok(no_target())),
+        let target = found.and_then(|found| Some((found, self.ledger.get(found.id)?)));
+        let mut run = None;
+        if let Some((_, account)) = &target {
+            let row = &account.row;
+            let contract = row.contract.unwrap_or_default();
+            let terms = row.contract.and_then(|contract| self.terms.get(&contract));
+            let terms = terms.map(Arc::as_ref);
+            let judged = match self.unjudged.contains(&row.id) {
+                true => None,
+                false => turn.bench.judge(delivery, contract, terms),
             };
+            // rule 8.5: nothing is written for it here; it is validated outside and sent again.
+            let Some(judged) = judged else {
+                self.unjudged.insert(row.id);
+                return turn.bench.unjudged(delivery, contract);
+            };
+            let dedup = delivery.dedup_key.clone();
+            let slot = dedup.map(|dedup| (row.chain(), delivery.kind, dedup));
+            run = Some(Addressed {
+                row,
+                newest: self.current.get(&row.chain()).copied(),
+                earlier: slot.and_then(|slot| self.accepted.get(&slot)),
+                terms,
+                judged,
+            });
+        }
+        let facts = Facts {
+            run,
+            held: self.held.facts(delivery),
+            limits: turn.limits,
         };
-        let row = &mut account.row;
-        let chain = row.chain();
-        let terms = row.contract.and_then(|contract| self.terms.get(&contract));
-        let contract = row.contract.unwrap_or_default();
-        let judged = match self.unjudged.contains(&row.id) {
-            true => None,
-            false => turn.bench.judge(delivery, contract, terms.map(Arc::as_ref)),
-        };
-        // rule 8.5: nothing is written for it here; it is validated outside and sent again.
-        let Some(judged) = judged else {
-            self.unjudged.insert(row.id);
-            return turn.bench.unjudged(delivery, contract);
-        };
-        let fits = deliver::fit(delivery, judged, terms.map(Arc::as_ref), turn.limits);
+        let decision = deliver::decide(delivery, facts);
         let mut command = new_command(delivery, id, turn.now);
-        (command.instance, command.chain) = (Some(row.id), Some(chain));
-        command.key = found.key.clone();
-        let current = self.current.get(&chain).copied();
-
-        // Lines 2 and 3.
-        let earlier = delivery
-            .dedup_key
-            .clone()
-            .and_then(|dedup| self.accepted.get(&(chain, delivery.kind, dedup)));
-        if let Some(first) = earlier {
-            let arguments = fits.as_ref().ok();
-            if first.name == delivery.name
-                && arguments.is_some_and(|arguments| same(arguments, &first.arguments))
-            {
-                return Ok(Ok(duplicate(first.clone())));
+        match (&decision, &target) {
+            (Decision::Refused { of_run: false, .. } | Decision::Held(_), _) | (_, None) => {
+                command.key = key_of(&delivery.target);
             }
-            let rejection = Rejection::ConflictingDuplicate.into();
-            return self.reject(turn, delivery, command, rejection, None);
-        }
-        // The second half of line 1: the key's last run has ended, and the signal is held for the next start.
-        if row.status.is_terminal() && hold_for.is_some() {
-            return self.hold(turn, delivery, id);
-        }
-        // Lines 4, 5 and 6.
-        if let Err(rejection) = deliver::is_open(row) {
-            let newer = current
-                .filter(|current| *current != row.id && matches!(delivery.target, Target::Id(_)));
-            return match (rejection, newer) {
-                (Rejection::NotActive, Some(newer)) => self.reject(
-                    turn,
-                    delivery,
-                    command,
-                    Rejection::NotCurrent.into(),
-                    Some(newer),
-                ),
-                (rejection, _) => self.reject(turn, delivery, command, rejection.into(), None),
-            };
-        }
-        // Lines 7 and 8, and the size of 9.
-        command.arguments = match fits {
-            Ok(arguments) => arguments,
-            Err(unwanted) => return self.reject(turn, delivery, command, unwanted, None),
-        };
-        // Line 9.
-        if delivery.kind != CommandKind::Cancel
-            && let Err(unwanted) = deliver::has_room(row, command.arguments.size(), turn.limits)
-        {
-            return self.reject(turn, delivery, command, unwanted, None);
-        }
-        // Line 10.
-        let meant = meant(row, &command).cloned();
-        take_in(
-            &mut command,
-            row,
-            None,
-            &mut account.history_events,
-            turn.now,
-        );
-        if let Some(dedup) = command.dedup_key.clone() {
-            self.accepted
-                .insert((chain, command.kind, dedup), command.clone());
-        }
-        self.records.push(command.clone());
-        let verdict = accepted(command.kind);
-        Ok(Ok(Delivered {
-            similar: meant,
-            ..answer(verdict, command)
-        }))
-    }
-
-    fn reject<T: Txn>(
-        &mut self,
-        turn: &Turn<'_, T>,
-        delivery: &NewCommand,
-        mut command: Command,
-        unwanted: Unwanted,
-        current: Option<InstanceId>,
-    ) -> Result<Each> {
-        let account = command.instance.and_then(|id| self.ledger.get(id));
-        let is_declared = account
-            .as_ref()
-            .is_some_and(|one| one.row.contract.is_some());
-        command.command_sequence = account.map(|one| one.row.inbox.number_command());
-        let command = rejected(command, delivery, is_declared, &unwanted, turn.limits);
-        self.records.push(command.clone());
-        Ok(Ok(Delivered {
-            current,
-            ..refusal(command, unwanted)
-        }))
-    }
-
-    /// Holds a signal for the next instance that starts under the key (rule 7.8).
-    fn hold<T: Txn>(
-        &mut self,
-        turn: &Turn<'_, T>,
-        delivery: &NewCommand,
-        id: CommandId,
-    ) -> Result<Each> {
-        let mut command = new_command(delivery, id, turn.now);
-        // As given: the contract is known only when an instance starts.
-        command.arguments = Json::of(&delivery.arguments).unwrap_or_default();
-        if let Target::Key(key) = &delivery.target {
-            command.key = Some(key.clone());
-        }
-        if let Err(unwanted) = deliver::check_size(&command.arguments, turn.limits) {
-            return self.reject(turn, delivery, command, unwanted, None);
-        }
-        let slot = command.key.clone().zip(command.dedup_key.clone());
-        if let Some(first) = slot.as_ref().and_then(|slot| self.held.get(slot)) {
-            let is_same = first.name == command.name && same(&first.arguments, &command.arguments);
-            return if is_same {
-                Ok(Ok(duplicate(first.clone())))
-            } else {
-                self.reject(
-                    turn,
-                    delivery,
-                    command,
-                    Rejection::ConflictingDuplicate.into(),
-                    None,
-                )
-            };
-        }
-        let size = command.arguments.size();
-        let sizes = command
-            .key
-            .clone()
-            .map(|key| self.held_sizes.entry(key).or_default());
-        if let Some((count, bytes)) = sizes {
-            if let Err(unwanted) = deliver::may_be_held(*count, *bytes, size, turn.limits) {
-                return self.reject(turn, delivery, command, unwanted, None);
+            (_, Some((found, account))) => {
+                command.instance = Some(account.row.id);
+                command.chain = Some(account.row.chain());
+                command.key = found.key.clone();
             }
-            *count += 1;
-            *bytes += size as u64;
         }
-        command.status = CommandStatus::Held;
-        command.hold_until = delivery.hold_for.map(|time| turn.now + time);
-        if let Some(slot) = slot {
-            self.held.insert(slot, command.clone());
+        match decision {
+            Decision::NoTarget => Ok(Ok(no_target())),
+            Decision::Duplicate(first) => Ok(Ok(duplicate(first.clone()))),
+            Decision::Refused { unwanted, of_run } => {
+                let row = target
+                    .filter(|_| of_run)
+                    .map(|(_, account)| &mut account.row);
+                let is_declared = row.as_ref().is_some_and(|row| row.contract.is_some());
+                command.command_sequence = row.map(|row| row.inbox.number_command());
+                let command = rejected(command, delivery, is_declared, &unwanted, turn.limits);
+                self.records.push(command.clone());
+                Ok(Ok(refusal(command, unwanted)))
+            }
+            Decision::Held(arguments) => {
+                command.arguments = arguments;
+                command.status = CommandStatus::Held;
+                command.hold_until = delivery.hold_for.map(|time| turn.now + time);
+                self.held.add(&command);
+                self.records.push(command.clone());
+                Ok(Ok(answer(Verdict::Held, command)))
+            }
+            Decision::Accepted(arguments) => {
+                command.arguments = arguments;
+                let mut similar = None;
+                if let Some((_, account)) = target {
+                    let row = &mut account.row;
+                    similar = meant(row, &command).cloned();
+                    let history_events = &mut account.history_events;
+                    take_in(&mut command, row, None, history_events, turn.now);
+                }
+                if let (Some(chain), Some(dedup)) = (command.chain, command.dedup_key.clone()) {
+                    let slot = (chain, command.kind, dedup);
+                    self.accepted.insert(slot, command.clone());
+                }
+                self.records.push(command.clone());
+                Ok(Ok(Delivered {
+                    similar,
+                    ..answer(accepted(command.kind), command)
+                }))
+            }
         }
-        self.records.push(command.clone());
-        Ok(Ok(answer(Verdict::Held, command)))
+    }
+}
+
+/// Returns the key that a command was sent to.
+fn key_of(target: &Target) -> Option<Key> {
+    match target {
+        Target::Key(key) => Some(key.clone()),
+        Target::Id(_) => None,
     }
 }
 
@@ -506,6 +460,7 @@ fn meant<'a>(row: &'a Row, command: &Command) -> Option<&'a Name> {
 /// Returns the answer to the sender of a refused command.
 pub(crate) fn refusal(command: Command, unwanted: Unwanted) -> Delivered {
     Delivered {
+        current: unwanted.newest,
         offer: unwanted.offer,
         limit: unwanted.limit,
         ..answer(Verdict::Rejected(unwanted.rejection), command)

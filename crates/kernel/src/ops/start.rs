@@ -326,7 +326,7 @@ async fn hand_over<T: Txn>(
             },
         };
         let fits = fits.and_then(|arguments| {
-            deliver::has_room(row, arguments.size(), turn.limits)?;
+            deliver::has_room(row, delivery.kind, &arguments, turn.limits)?;
             Ok(arguments)
         });
         match fits {
