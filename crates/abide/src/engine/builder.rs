@@ -8,6 +8,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use abide_core::model::{Declared, Lane, Limits, Name, Refusal, WorkerId};
+use abide_core::rules::leases;
 use abide_kernel::committer::{Bulk, Committer, Deliveries, Submit};
 use abide_kernel::{Clock, Op, Store};
 use tokio::sync::{Notify, mpsc, oneshot};
@@ -271,7 +272,7 @@ impl EngineBuilder {
     /// sends three heartbeats in that time, so it must be stalled for two thirds of it before others take what it
     /// holds.
     pub fn lease(mut self, lease: Duration) -> Self {
-        self.settings.lease = lease.max(Duration::from_millis(100));
+        self.settings.lease = lease.max(leases::ENGINE_MIN);
         self
     }
 

@@ -8,6 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use abide_core::model::Name;
+use abide_core::rules::leases::renewal;
 use abide_kernel::{Answer, Backoff, Error, Op, Renewer, Result};
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
@@ -16,9 +17,6 @@ use tokio::task::JoinHandle;
 use super::builder::Shared;
 use super::lease::{believe, register};
 use super::stats::add;
-
-/// The number of renewals within the duration of a lease.
-pub(super) const RENEWALS: u32 = 3;
 
 /// The interval between checks that the host's runtime runs.
 const CHECK_INTERVAL: Duration = Duration::from_millis(500);
@@ -114,7 +112,7 @@ impl Heart {
     /// (rule 6.7). It does nothing else, so that nothing delays it.
     async fn keep_alive(&self) {
         let shared = &self.shared;
-        let interval = shared.settings.lease / RENEWALS;
+        let interval = renewal(shared.settings.lease);
         let mut pause = interval;
         let mut backoff = Backoff::away();
         while shared.pause_until(&shared.over, pause).await.is_continue() {

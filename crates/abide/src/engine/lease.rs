@@ -5,12 +5,12 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use abide_core::model::{Lane, Name, Timestamp, WorkerId};
+use abide_core::rules::leases::renewal;
 use abide_kernel::committer::Bulk;
 use abide_kernel::{Answer, Error, NewWorker, Op, Result};
 use tokio::time::Instant;
 
 use super::builder::Shared;
-use super::heartbeat::RENEWALS;
 use super::stats::add;
 
 /// The maximum number of rows that are taken back in one transaction.
@@ -23,7 +23,7 @@ const SIGNING_OFF: Duration = Duration::from_secs(5);
 
 /// Takes back claims of dead workers (rule 5.3), as often as a lease is renewed, until the engine stops.
 pub(super) async fn keep_reclaiming(shared: Arc<Shared>) {
-    let interval = shared.settings.lease / RENEWALS;
+    let interval = renewal(shared.settings.lease);
     while shared.pause(interval).await.is_continue() {
         if let Err(error) = reclaim(&shared).await {
             tracing::warn!(%error, "claims of dead workers could not be taken back; trying again");
@@ -109,7 +109,7 @@ async fn reclaim(shared: &Shared) -> Result<()> {
 pub(super) async fn sign_off(shared: &Shared, worker: WorkerId) -> Result<()> {
     let mut bulk = Bulk::new(BATCH);
     // The lease is not renewed any more, and must not expire meanwhile.
-    let patience = SIGNING_OFF.min(shared.settings.lease / RENEWALS);
+    let patience = SIGNING_OFF.min(renewal(shared.settings.lease));
     let patience = Instant::now() + patience;
     loop {
         let known = Vec::new();

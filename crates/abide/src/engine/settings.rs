@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use abide_core::model::Name;
+use abide_core::rules::leases;
 
 use super::{Retention, Task};
 
@@ -58,7 +59,7 @@ impl Settings {
             name: Name::stored(format!("worker-{}-{tag:08x}", std::process::id())),
             build: None,
             queues: BTreeMap::new(),
-            lease: Duration::from_secs(10),
+            lease: leases::ENGINE,
             poll: Duration::from_secs(5),
             watch: Duration::from_secs(5),
             grace: Duration::from_secs(30),

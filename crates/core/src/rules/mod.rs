@@ -18,6 +18,7 @@ pub mod folding;
 pub mod graph;
 pub mod inbox;
 pub mod keys;
+pub mod leases;
 pub mod liveness;
 pub mod operate;
 pub mod partition;

@@ -10,6 +10,7 @@ use abide_kernel::committer::Bulk;
 use abide_kernel::model::{Command, CommandKind, Commit, Committed, Heartbeat, Lane, Outcome};
 use abide_kernel::rules::contradiction;
 use abide_kernel::rules::graph::graph_of;
+use abide_kernel::rules::leases;
 use abide_kernel::{Answer, Extension, INBOX_WHOLE_BYTES, Op, Store};
 use axum::extract::State;
 use futures_util::StreamExt;
@@ -26,10 +27,6 @@ use crate::telemetry::Attempt;
 use crate::workers::outcome::{self, OutcomeRequest};
 use crate::workers::{About, Handed, Hold, NoClaim, Poll};
 
-/// The shortest lease of a claim.
-const LEASE_MIN: Duration = Duration::from_secs(1);
-/// The longest.
-const LEASE_MAX: Duration = Duration::from_secs(24 * 3600);
 /// The most claims of one answer.
 const CLAIMS_MAX: usize = 1_000;
 /// The most machines that one request names.
@@ -143,8 +140,8 @@ fn wanted(app: &App, request: ClaimRequest) -> Result<Poll, Problem> {
     let lease = request
         .lease_ms
         .map_or(app.settings().lease, Duration::from_millis);
-    if !(LEASE_MIN..=LEASE_MAX).contains(&lease) {
-        let (min, max) = (LEASE_MIN.as_millis(), LEASE_MAX.as_millis());
+    if !(leases::CLAIM_MIN..=leases::CLAIM_MAX).contains(&lease) {
+        let (min, max) = (leases::CLAIM_MIN.as_millis(), leases::CLAIM_MAX.as_millis());
         let detail = format!(
             "lease_ms is {}: give {min} at least, {max} at most",
             lease.as_millis()
@@ -494,7 +491,7 @@ pub async fn heartbeat(
             Ok(hold) if hold.worker == request.worker => {
                 held.push(Extension {
                     claim: hold.claim,
-                    lease: hold.lease.clamp(LEASE_MIN, LEASE_MAX),
+                    lease: hold.lease.clamp(leases::CLAIM_MIN, leases::CLAIM_MAX),
                 });
                 texts.push(text);
             }

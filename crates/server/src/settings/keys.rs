@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use abide::engine::Retention;
 use abide::model::Name;
+use abide_kernel::rules::leases;
 
 use super::{Given, LogFormat, Settings, hidden};
 use crate::hooks;
@@ -395,7 +396,7 @@ impl Given {
 
     fn lease(&self) -> Result<Duration, String> {
         let lease = self.millis()?;
-        if lease < Duration::from_secs(1) {
+        if lease < leases::CLAIM_MIN {
             return Err("a lease is at least 1000 ms".to_owned());
         }
         Ok(lease)

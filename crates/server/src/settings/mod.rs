@@ -14,6 +14,7 @@ use abide::engine::Retention;
 use abide::model::{Limits, Name};
 use abide::postgres::Timeouts;
 use abide::store::OpenOptions;
+use abide_kernel::rules::leases;
 
 use crate::hooks::Hook;
 use crate::nats::Nats;
@@ -143,7 +144,7 @@ impl Default for Settings {
             drain: Duration::ZERO,
             grace: Duration::from_secs(20),
             retention: Retention::default(),
-            lease: Duration::from_secs(30),
+            lease: leases::REMOTE,
             timeouts: Timeouts::default(),
             limits: Limits::default(),
             bootstrap_token: None,

@@ -1,19 +1,14 @@
 //! The workers that poll this server: the number of each in the database, and when it was last seen.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
-use std::time::Duration;
 
 use abide::model::{Name, Worker, WorkerId};
 use abide_kernel::NewWorker;
 use abide_kernel::model::Lane;
+use abide_kernel::rules::leases;
 use tokio::time::Instant;
 
 use super::{Poll, Waiting};
-
-/// How long a worker is considered alive after its last request.
-pub(super) const LEASE: Duration = Duration::from_secs(30);
-/// How often the leases of all workers are renewed, in one statement (rule 6.4).
-pub(super) const RENEWAL: Duration = Duration::from_secs(10);
 
 struct Known {
     id: WorkerId,
@@ -81,7 +76,7 @@ impl Roll {
                     at.insert(poll.worker.clone(), new.len());
                     new.push(NewWorker {
                         name: poll.worker.clone(),
-                        lease: LEASE,
+                        lease: leases::REMOTE,
                         queues: Vec::new(),
                         lanes: Vec::new(),
                         build: poll.build.clone(),
@@ -146,8 +141,9 @@ impl Roll {
     /// The workers whose leases to renew: those that wait here and those that were seen recently. Removes the others.
     pub fn living(&mut self, waiting: &HashSet<Name>) -> Vec<WorkerId> {
         let now = Instant::now();
-        self.known
-            .retain(|name, known| waiting.contains(name) || now.duration_since(known.seen) < LEASE);
+        self.known.retain(|name, known| {
+            waiting.contains(name) || now.duration_since(known.seen) < leases::REMOTE
+        });
         self.known.values().map(|known| known.id).collect()
     }
 

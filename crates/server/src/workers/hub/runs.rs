@@ -7,10 +7,11 @@ use abide::InstanceId;
 use abide::model::{Name, Worker, WorkerId};
 use abide::store::Store;
 use abide_kernel::model::{Claim, Claimed, Lane};
+use abide_kernel::rules::leases;
 use abide_kernel::{Answer, ClaimRequest, Error, NewWorker, Op, Result};
 
+use super::Waiting;
 use super::group::{Spot, WorkQuery};
-use super::{Waiting, registry};
 
 /// Maximum number of blocked instances that one transaction releases.
 const RELEASED_MAX: usize = 500;
@@ -66,7 +67,7 @@ pub(super) async fn find_work(
     ids.dedup();
     let mut ops = vec![Op::Renew {
         workers: ids,
-        lease: registry::LEASE,
+        lease: leases::REMOTE,
     }];
     for one in &sent {
         let lanes: Vec<Lane> = one
@@ -191,7 +192,7 @@ async fn is_any_blocked(store: &dyn Store, builds: &[(Name, Vec<Lane>)]) -> Resu
 pub(super) async fn renew(store: Arc<dyn Store>, workers: Vec<WorkerId>) -> Landed {
     let renewal = Op::Renew {
         workers,
-        lease: registry::LEASE,
+        lease: leases::REMOTE,
     };
     let answers = store.run(Arc::from([renewal])).await;
     Landed::Renewed(answers.map(|answers| match answers.into_iter().next() {

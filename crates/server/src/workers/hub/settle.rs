@@ -5,12 +5,13 @@ use std::time::Duration;
 use abide::model::Name;
 use abide_kernel::Error;
 use abide_kernel::model::{Claimed, Kind, Lane};
+use abide_kernel::rules::leases::{self, renewal};
 use axum::http::StatusCode;
 use tokio::time::Instant;
 
+use super::Waiting;
 use super::runs::{Landed, Sent, WorkFound, may_pass};
 use super::task::{TICK, Task};
-use super::{Waiting, registry};
 use crate::http::Problem;
 
 /// How long the hub remembers that a machine is a workflow.
@@ -49,7 +50,7 @@ impl Task {
             Landed::Renewed(Err(error)) => {
                 // Tried again soon, because a worker that is not renewed is considered dead.
                 self.renewed = Instant::now()
-                    .checked_sub(registry::RENEWAL)
+                    .checked_sub(renewal(leases::REMOTE))
                     .unwrap_or_else(Instant::now)
                     + TICK;
                 self.rest(&error);

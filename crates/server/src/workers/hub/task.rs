@@ -8,6 +8,7 @@ use abide::model::Name;
 use abide::store::Store;
 use abide_kernel::committer::gather;
 use abide_kernel::model::{Claim, Lane};
+use abide_kernel::rules::leases::{self, renewal};
 use abide_kernel::{Backoff, Effects, Listener, Pause};
 use futures_util::StreamExt;
 use futures_util::future::{BoxFuture, FutureExt};
@@ -16,7 +17,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
 use super::group::{Group, Spot};
-use super::registry::{self, Roll};
+use super::registry::Roll;
 use super::runs::{Landed, Sent, enlist, find_work, give_back, release, renew};
 use super::settle::is_workflow;
 use super::{Request, Waiting};
@@ -197,7 +198,7 @@ impl Task {
         self.groups.retain(|_, group| !group.is_over());
         let now = Instant::now();
         self.workflows.retain(|_, until| *until > now);
-        if self.renewed.elapsed() >= registry::RENEWAL {
+        if self.renewed.elapsed() >= renewal(leases::REMOTE) {
             self.renewed = now;
             // Backs up lost notifications.
             self.releases = true;
