@@ -110,8 +110,8 @@ on_every_store! {
         }));
         let engine = engine.start().await.unwrap();
         let parent = lab.start(Script::any(), json!(null)).await.unwrap();
-        let row = lab.until(parent.id(), "one child to have ended", |row| row.children_pending == 2).await;
-        assert_eq!((row.status, row.wait_kind), (Status::AwaitingChildren, Some(WaitKind::Children)));
+        let row = lab.until(parent.id(), "one child to have ended", |row| row.family.pending == 2).await;
+        assert_eq!((row.status, row.wait_kind()), (Status::AwaitingChildren, Some(WaitKind::Children)));
         assert_eq!((row.step.as_str(), row.due_at, row.worker), ("two", None, None));
         gate.open();
         assert_eq!(lab.came_to(&parent).await, json!(3));
@@ -347,7 +347,7 @@ on_every_store! {
         let left = children.iter().find(|child| child.machine.as_str() == "stuck").unwrap();
         lab.ended(left.id).await;
         let row = lab.now(parent.id()).await;
-        assert_eq!((row.status, row.children_pending), (Status::AwaitingChildren, 1));
+        assert_eq!((row.status, row.family.pending), (Status::AwaitingChildren, 1));
         late.open();
         assert_eq!(lab.came_to(&parent).await, json!([2, [[null, "late", "done", "3", null]]]));
         engine.shutdown().await;
@@ -446,12 +446,7 @@ async fn a_child_counts_once_however_often_its_worker_dies() {
         kit.kill_worker_after_commit(At::Three);
         kit.advance(minutes(10)).await;
         assert!(kit.worker_is_dead().await, "round {round}");
-        let pending = kit
-            .get(parent.id())
-            .await
-            .unwrap()
-            .unwrap()
-            .children_pending;
+        let pending = kit.get(parent.id()).await.unwrap().unwrap().family.pending;
         assert_eq!(pending, 2 - round);
         kit.restart_worker().await.unwrap();
     }

@@ -59,7 +59,7 @@ pub async fn describe_page(
 fn bounded(mut page: Page<Instance>) -> Page<Instance> {
     let mut around = 0_u64;
     let fits = page.items.iter().take_while(|one| {
-        let counts = [one.inbox.signals, one.inbox.updates, one.children_pending];
+        let counts = [one.inbox.signals, one.inbox.updates, one.family.pending];
         around += match one.status.is_terminal() {
             true => 0,
             false => counts.map(u64::from).iter().sum::<u64>(),

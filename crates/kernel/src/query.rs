@@ -349,7 +349,7 @@ impl From<&Instance> for Stamp {
             step_seq: instance.step_seq,
             attempt: instance.attempt,
             inbox: instance.inbox,
-            children_needed: instance.children_needed,
+            children_needed: instance.family.needed,
             updated_at: instance.updated_at,
         }
     }

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use abide_core::model::{
-    Declared, Extra, Family, Inbox, InstanceId, Lane, Lease, Name, NewRow, ParentRef, Policies,
-    Row, Run, Scope, Scopes, Settled, Timestamp, WorkerId,
+    Declared, Extra, Instance, InstanceId, Lane, Lease, Name, NewRow, ParentRef, Policies, Row,
+    Run, Scope, Scopes, Settled, Timestamp, WorkerId,
 };
 use abide_kernel::{Lapsed, Result, Touched};
 use tokio_postgres::Row as Answered;
@@ -16,16 +16,27 @@ use crate::param::Param;
 use crate::txn::Transaction;
 use crate::waiters;
 
-/// The columns that rules use, in the order in which [`rows`] reads them.
+/// The columns that rules use, in the order in which [`row`] reads them.
 macro_rules! lock_columns {
     () => {
-        "id, kind, status, case when key is not null then key_scope end, \
-        case when unique_key is not null then unique_scope end, step, step_seq, attempt, queue, priority, due_at, \
+        "id, machine, step, queue, created_at, kind, status, case when key is not null then key_scope end, \
+        case when unique_key is not null then unique_scope end, step_seq, attempt, priority, due_at, \
         partition_key, behind, worker, lease_until, limit_until, epoch, settled, settled_before, cause, contract_id, \
-        first_id, parent_id, parent_barrier, history, history_seq, last_error, finished_at, machine, created_at, extra"
+        first_id, parent_id, parent_barrier, history, history_seq, last_error, finished_at, extra"
     };
 }
 pub(crate) use lock_columns;
+
+/// The columns of an instance, in the order in which [`instance`] reads them.
+macro_rules! instance_columns {
+    () => {
+        concat!(
+            $crate::load::lock_columns!(),
+            ", key, key_scope, unique_key, unique_scope, version, first_step, state, result, policy, updated_at"
+        )
+    };
+}
+pub(crate) use instance_columns;
 
 /// Condition: no build that could not run the row's step is the given one. A row without such builds is recognized
 /// without parsing its JSON.
@@ -205,14 +216,14 @@ pub const ABOVE: &str = "\
 select id, partition_key from abide.instances \
 where id > $1 order by id limit (select $2::bigint)";
 
-/// Instances as new rows to insert, by id, in the order in which [`copy`] reads them. The rows are locked already.
+/// Instances by id. The rows are locked already.
 ///
 /// Index: `instances_pkey`.
-pub const COPIES: &str = "\
-select id, kind, machine, version, step, state, status, cause, key, key_scope, unique_key, \
-    unique_scope, queue, priority, due_at, partition_key, behind, parent_id, parent_barrier, \
-    history, contract_id, first_id, created_at, policy, extra \
-from abide.instances where id = any((select $1::bigint[])::bigint[]) order by id";
+pub const COPIES: &str = concat!(
+    "select ",
+    instance_columns!(),
+    " from abide.instances where id = any((select $1::bigint[])::bigint[]) order by id"
+);
 
 /// Locks rows and loads them.
 pub(crate) async fn lock(txn: &mut Transaction<'_>, ids: &[InstanceId]) -> Result<Vec<Row>> {
@@ -422,23 +433,46 @@ pub(crate) async fn copies(
     ids: &[InstanceId],
 ) -> Result<Vec<(InstanceId, NewRow)>> {
     let params = vec![Param::list(ids.iter().copied())];
-    each(&txn.read(COPIES, params).await?, copy)
+    each(&txn.read(COPIES, params).await?, |cells| {
+        let instance = instance(cells)?;
+        Ok((instance.id, instance.into()))
+    })
+}
+
+/// Reads an instance.
+pub(crate) fn instance(cells: &mut Cells<'_>) -> Result<Instance> {
+    Ok(Instance {
+        row: row(cells)?,
+        key: cells.next()?,
+        scope: cells.next()?,
+        unique_key: cells.next()?,
+        unique_scope: cells.next()?,
+        version: cells.next()?,
+        first_step: cells.next()?,
+        state: cells.next()?,
+        result: cells.next()?,
+        policy: cells.next()?,
+        updated_at: cells.next()?,
+    })
 }
 
 fn row(cells: &mut Cells<'_>) -> Result<Row> {
+    let plain = Row::new(
+        cells.next()?,
+        cells.next()?,
+        cells.next()?,
+        cells.next()?,
+        cells.next()?,
+    );
     let mut row = Row {
-        id: cells.next()?,
         kind: cells.next()?,
         status: cells.next()?,
         scopes: Scopes {
             key: scope(cells)?,
             unique_key: scope(cells)?,
         },
-        step: cells.next()?,
         step_seq: cells.next()?,
         attempt: cells.next()?,
-        deaths: 0,
-        queue: cells.next()?,
         priority: cells.next()?,
         due_at: cells.next()?,
         partition_key: cells.next()?,
@@ -451,10 +485,6 @@ fn row(cells: &mut Cells<'_>) -> Result<Row> {
             before: cells.next::<i64>()?.cast_unsigned(),
         },
         cause: cells.next()?,
-        timed_out: false,
-        awaits: None,
-        aside: None,
-        inbox: Inbox::default(),
         contract: cells.next()?,
         run: Run {
             number: 1,
@@ -462,16 +492,11 @@ fn row(cells: &mut Cells<'_>) -> Result<Row> {
         },
         parent: cells.next()?,
         parent_barrier: cells.next()?,
-        family: Family::default(),
         history: cells.next()?,
         history_seq: cells.next()?,
-        folding: Vec::new(),
         last_error: cells.next()?,
         finished_at: cells.next()?,
-        attended: Vec::new(),
-        machine: cells.next()?,
-        created_at: cells.next()?,
-        unfit: Vec::new(),
+        ..plain
     };
     if let Some(extra) = cells.next::<Option<Extra>>()? {
         extra.fill_row(&mut row);
@@ -491,44 +516,6 @@ fn lease(cells: &mut Cells<'_>) -> Result<Option<Lease>> {
     };
     let limit = cells.next()?;
     Ok(Some(Lease { until, limit }))
-}
-
-fn copy(cells: &mut Cells<'_>) -> Result<(InstanceId, NewRow)> {
-    let id = cells.next()?;
-    let mut row = NewRow {
-        kind: cells.next()?,
-        machine: cells.next()?,
-        version: cells.next()?,
-        step: cells.next()?,
-        state: cells.next()?,
-        status: cells.next()?,
-        cause: cells.next()?,
-        key: cells.next()?,
-        scope: cells.next()?,
-        unique_key: cells.next()?,
-        unique_scope: cells.next()?,
-        queue: cells.next()?,
-        priority: cells.next()?,
-        due_at: cells.next::<Option<_>>()?.unwrap_or_default(),
-        partition_key: cells.next()?,
-        behind: cells.next()?,
-        parent: cells.next()?,
-        parent_barrier: cells.next()?,
-        history: cells.next()?,
-        contract: cells.next()?,
-        run: Run {
-            number: 1,
-            first: cells.next()?,
-        },
-        inbox: Inbox::default(),
-        created_at: cells.next()?,
-        policy: cells.next()?,
-    };
-    if let Some(extra) = cells.next::<Option<Extra>>()? {
-        row.run = extra.run(row.run.first);
-        row.inbox = extra.inbox;
-    }
-    Ok((id, row))
 }
 
 fn touched(cells: &mut Cells<'_>) -> Result<Touched> {

@@ -4,9 +4,8 @@ use std::collections::HashSet;
 use std::pin::pin;
 
 use abide_core::model::{
-    BarrierNumber, Child, Command, CommandId, CommandKind, CommandStatus, ContractId, Extra,
-    HistoryRow, Inbox, Instance, InstanceId, Json, Key, Lane, Name, Run, Status, Timestamp,
-    WaitKind,
+    BarrierNumber, Child, Command, CommandId, CommandKind, CommandStatus, ContractId, HistoryRow,
+    Instance, InstanceId, Json, Key, Lane, Name, Status, Timestamp, WaitKind,
 };
 use abide_kernel::{
     CommandFilter, CommandPage, Contracts, Ending, Endings, Error, Filter, HISTORY_BYTES, Listed,
@@ -24,20 +23,10 @@ use crate::commands::{
 use crate::contracts;
 use crate::error::{Fate, classify};
 use crate::find::of_key;
-use crate::load;
+use crate::load::{self, instance_columns};
 use crate::param::Param;
 use crate::pool::{Loan, Pool, overdue};
 use crate::prepared;
-
-/// The columns of an instance, in the order in which [`instance`] reads them.
-macro_rules! instance_columns {
-    () => {
-        "id, key, key_scope, unique_key, unique_scope, kind, machine, version, first_step, step, \
-        step_seq, attempt, status, state, result, last_error, queue, priority, due_at, \
-        partition_key, behind, worker, cause, contract_id, policy, first_id, parent_id, parent_barrier, history, \
-        history_seq, created_at, updated_at, finished_at, extra"
-    };
-}
 
 /// One instance. Index: `instances_pkey`.
 pub const BY_ID: &str = concat!(
@@ -275,7 +264,7 @@ pub(crate) async fn get(pool: &Pool, target: &Target) -> Result<Option<Instance>
         Target::Id(id) => ask(pool, BY_ID, vec![Param::one(*id)]).await?,
         Target::Key(key) => ask(pool, BY_KEY, vec![Param::one(key.as_str())]).await?,
     };
-    Ok(each(&rows, instance)?.into_iter().next())
+    Ok(each(&rows, load::instance)?.into_iter().next())
 }
 
 /// Reads a page of instances.
@@ -310,7 +299,12 @@ pub(crate) async fn list(
         Param::one(filter.waiting_for.as_ref().map(Name::as_str)),
     ];
     let read = ask_some(pool, LIST, params, reading(most)).await?;
-    read.page(|rows| each(rows, instance), limit, most, |last| last.id)
+    read.page(
+        |rows| each(rows, load::instance),
+        limit,
+        most,
+        |last| last.id,
+    )
 }
 
 /// Bytes of rows to read for a page of a given size and one more entry: other columns add to the size.
@@ -499,63 +493,4 @@ pub(crate) async fn depths(pool: &Pool) -> Result<Vec<QueueDepth>> {
             oldest: cells.next()?,
         })
     })
-}
-
-fn instance(cells: &mut Cells<'_>) -> Result<Instance> {
-    let mut instance = Instance {
-        id: cells.next()?,
-        key: cells.next()?,
-        scope: cells.next()?,
-        unique_key: cells.next()?,
-        unique_scope: cells.next()?,
-        kind: cells.next()?,
-        machine: cells.next()?,
-        version: cells.next()?,
-        first_step: cells.next()?,
-        step: cells.next()?,
-        step_seq: cells.next()?,
-        attempt: cells.next()?,
-        deaths: 0,
-        status: cells.next()?,
-        state: cells.next()?,
-        result: cells.next()?,
-        last_error: cells.next()?,
-        unfit: Vec::new(),
-        queue: cells.next()?,
-        priority: cells.next()?,
-        due_at: cells.next()?,
-        partition_key: cells.next()?,
-        behind: cells.next()?,
-        worker: cells.next()?,
-        cause: cells.next()?,
-        timed_out: false,
-        wait_kind: None,
-        awaits: Vec::new(),
-        wait_since: None,
-        wait_id: None,
-        waits: Vec::new(),
-        resume_source: None,
-        aside: None,
-        inbox: Inbox::default(),
-        contract: cells.next()?,
-        policy: cells.next()?,
-        run: Run {
-            number: 1,
-            first: cells.next()?,
-        },
-        children_needed: 0,
-        parent: cells.next()?,
-        parent_barrier: cells.next()?,
-        barrier: BarrierNumber::default(),
-        children_pending: 0,
-        history: cells.next()?,
-        history_events: cells.next()?,
-        created_at: cells.next()?,
-        updated_at: cells.next()?,
-        finished_at: cells.next()?,
-    };
-    if let Some(extra) = cells.next::<Option<Extra>>()? {
-        extra.fill_instance(&mut instance);
-    }
-    Ok(instance)
 }

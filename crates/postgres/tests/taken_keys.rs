@@ -204,14 +204,14 @@ async fn who_loses_a_key_meanwhile_finds_its_holder_at_the_second_try() {
                 };
                 assert_eq!(each[0].as_ref().unwrap().verdict, Verdict::Received);
                 assert_eq!(
-                    (found.status, found.last_error),
+                    (found.status, found.row.last_error),
                     (Status::Failed, Some(error))
                 );
                 assert_eq!(beside, Status::Runnable);
             }
             Way::Fires => {
                 assert_eq!(
-                    (found.status, found.last_error),
+                    (found.status, found.row.last_error),
                     (Status::Failed, Some(error))
                 );
                 assert_eq!(beside, Status::Runnable);

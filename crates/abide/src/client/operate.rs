@@ -315,7 +315,7 @@ fn seen(client: &Client, (instance, health): (Instance, Health)) -> Description 
     Description {
         wait: waiting(&instance),
         continue_as_new_recommended: instance.kind == Kind::Workflow
-            && instance.history_events as usize >= client.limits.history_events,
+            && instance.history_seq as usize >= client.limits.history_events,
         liveness: health.liveness,
         reason: health.reason,
         instance,

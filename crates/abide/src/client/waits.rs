@@ -120,8 +120,7 @@ impl Abide {
         instance: &Instance,
         filter: &WaitsFilter,
     ) -> Result<Vec<OpenWait>, Error> {
-        let stands = instance.aside.map_or(instance.status, |aside| aside.status);
-        let (Status::AwaitingSignal, Some(kind)) = (stands, instance.wait_kind) else {
+        let (Status::AwaitingSignal, Some(kind)) = (instance.stands(), instance.wait_kind()) else {
             return Ok(Vec::new());
         };
         let deadline = instance.aside.map_or(instance.due_at, |aside| aside.due_at);
@@ -131,23 +130,23 @@ impl Abide {
             kind,
             name: name.to_owned(),
             conditions: Vec::new(),
-            wait_id: instance.wait_id.clone(),
+            wait_id: instance.wait_id().cloned(),
             operation: None,
-            since: instance.wait_since,
+            since: instance.wait_since(),
             deadline,
         };
         let mut waits = Vec::new();
         let mut events = false;
-        for name in &instance.awaits {
+        for name in instance.awaited() {
             match name.event_type() {
                 Some(_) => events = true,
-                None if !instance.waits.is_empty() => {}
+                None if !instance.waits().is_empty() => {}
                 // A workflow that parked before its conditions were recorded by operation.
                 None if kind == WaitKind::Condition => waits.push(of(kind, name.as_str())),
                 None => waits.push(of(WaitKind::Signal, name.as_str())),
             }
         }
-        let listed = instance.waits.iter();
+        let listed = instance.waits().iter();
         let listed = listed.filter(|wait| wait.kind != WaitKind::Event);
         waits.extend(listed.map(|wait| OpenWait {
             wait_id: Some(wait.id.clone()),

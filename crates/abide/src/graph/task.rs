@@ -94,7 +94,7 @@ async fn give_up(store: &dyn Store, run: InstanceId, operation: u32) -> Result<F
     };
     Ok(match child.status {
         Status::Done => Found::Done(child.result.unwrap_or_default()),
-        Status::Failed => Found::Failed(child.last_error.unwrap_or_default()),
+        Status::Failed => Found::Failed(child.row.last_error.unwrap_or_default()),
         _ => {
             cancel(store, child.id, "its schedule timeout has passed").await?;
             Found::Unended(standing(&child))

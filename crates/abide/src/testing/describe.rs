@@ -44,7 +44,11 @@ fn standing(instance: &Instance, workers: &[Worker], now: Timestamp) -> String {
         }
         Status::Executing => format!("a worker runs step {step}, or has died while it did"),
         Status::AwaitingSignal => {
-            let names: Vec<&str> = instance.awaits.iter().map(|name| name.as_str()).collect();
+            let names: Vec<&str> = instance
+                .awaited()
+                .iter()
+                .map(|name| name.as_str())
+                .collect();
             let until = until
                 .map(|until| format!(", until {until}"))
                 .unwrap_or_default();
@@ -59,7 +63,7 @@ fn standing(instance: &Instance, workers: &[Worker], now: Timestamp) -> String {
                 .unwrap_or_default();
             format!(
                 "step {step} waits for its children, {} of which have not ended{until}",
-                instance.children_pending
+                instance.family.pending
             )
         }
         Status::Done => {

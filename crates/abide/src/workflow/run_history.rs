@@ -44,11 +44,11 @@ impl RunHistory {
     /// Makes a run with its history.
     pub(crate) fn of(instance: Instance, history: Vec<Entry>) -> Self {
         Self {
-            id: instance.id,
+            id: instance.row.id,
             key: instance.key,
-            machine: instance.machine,
+            machine: instance.row.machine,
             version: instance.version,
-            status: instance.status,
+            status: instance.row.status,
             input: instance.state,
             result: instance.result,
             history,

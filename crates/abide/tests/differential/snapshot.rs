@@ -56,7 +56,7 @@ pub async fn snapshots(
             input: instance.state.to().unwrap(),
             status: instance.status,
             result: instance.result.map(|result| result.to().unwrap()),
-            error: instance.last_error,
+            error: instance.row.last_error,
             history,
         });
     }

@@ -266,7 +266,7 @@ on_every_store! {
         let engine = lab.engine().workflow(RUN, code).start().await.unwrap();
         let run = lab.start(RUN, json!(null)).await.unwrap();
         let row = lab.until(run.id(), "it to be refused", |row| row.last_error.is_some()).await;
-        let error = row.last_error.unwrap();
+        let error = row.last_error.clone().unwrap();
         assert!(error.contains("a..b") && error.contains("c gt"), "{error}");
         assert_eq!(standing(&lab).await, 0);
         engine.shutdown().await;

@@ -65,7 +65,7 @@ on_every_store! {
             let engine = lab.engine().workflows_kept(kept).workflow(ORDER, order).start().await.unwrap();
             let run = lab.start(ORDER, format!("o{kept}")).await.unwrap();
             lab.until_status(run.id(), Status::AwaitingSignal).await;
-            assert_eq!(lab.now(run.id()).await.wait_kind, Some(WaitKind::Event));
+            assert_eq!(lab.now(run.id()).await.wait_kind(), Some(WaitKind::Event));
             let paid = json!({"order": {"id": format!("o{kept}")}, "amount": 20});
             assert_eq!(lab.publish("payment.received", &paid).await.unwrap().matched, 1);
             common_wait(&lab, run.id()).await;

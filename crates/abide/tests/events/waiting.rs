@@ -235,7 +235,7 @@ on_every_store! {
             let run = lab.start(Script::any(), json!(how)).await.unwrap();
             let what = format!("{how} to be refused");
             let row = lab.until(run.id(), &what, |row| row.last_error.is_some()).await;
-            let error = row.last_error.unwrap();
+            let error = row.last_error.clone().unwrap();
             for part in expected {
                 assert!(error.contains(part), "{how}: {error}");
             }

@@ -129,7 +129,7 @@ on_every_store! {
         assert_eq!(claim(&store, &graph).await, 0, "its death was the last that the run may have");
         let ended = lab.ended(run.id()).await;
         assert_eq!(ended.status, Status::Failed);
-        assert!(ended.last_error.unwrap().contains("the worker died once"));
+        assert!(ended.last_error.clone().unwrap().contains("the worker died once"));
         assert_eq!(statuses(&lab, run.id()).await, json!({"a": "cancelled", "b": "cancelled"}));
     }
 }
@@ -147,7 +147,7 @@ on_every_store! {
         lab.signal(run.id(), "go", abide::message::Arguments::default()).await.unwrap();
         let ended = lab.ended(run.id()).await;
         assert_eq!(ended.status, Status::Failed);
-        assert!(ended.last_error.unwrap().contains("order:1"));
+        assert!(ended.last_error.clone().unwrap().contains("order:1"));
         assert_eq!(statuses(&lab, run.id()).await, json!({"a": "done", "s": "cancelled", "b": "cancelled"}));
         assert_eq!(statuses(&lab, holder.id()).await, json!({"a": "pending", "s": "pending", "b": "pending"}));
     }

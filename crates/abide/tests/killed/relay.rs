@@ -177,7 +177,7 @@ async fn poisoned(lab: Lab, names: &[&str]) {
     assert_eq!(deaths, 3, "each attempt at the poisoned step kills one");
     let row = lab.now(poison).await;
     assert_eq!((row.status, row.deaths), (Status::Failed, 3));
-    let error = row.last_error.unwrap();
+    let error = row.last_error.clone().unwrap();
     assert!(
         error.contains("the worker died 3 times in step burn"),
         "{error}"
@@ -212,7 +212,10 @@ async fn audit(lab: &Lab, ids: &[InstanceId]) {
     for id in ids {
         let row = lab.now(*id).await;
         assert_eq!(row.status, Status::Done, "{}", lab.standing(*id).await);
-        assert_eq!(row.result.unwrap().to::<Vec<String>>().unwrap(), names);
+        assert_eq!(
+            row.result.as_ref().unwrap().to::<Vec<String>>().unwrap(),
+            names
+        );
         assert_eq!(
             lab.committed(*id).await,
             expected,

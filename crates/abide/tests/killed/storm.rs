@@ -223,7 +223,7 @@ async fn audit(lab: &Lab, ids: &[InstanceId]) -> usize {
     for (n, id) in ids.iter().enumerate() {
         let row = lab.now(*id).await;
         assert_eq!(row.status, Status::Done, "{}", lab.standing(*id).await);
-        let taken: Vec<u64> = row.result.unwrap().to().unwrap();
+        let taken: Vec<u64> = row.result.as_ref().unwrap().to().unwrap();
         assert!(taken.into_iter().eq((0..WAITS).map(|wait| value(n, wait))));
         assert_eq!((row.inbox.signals, row.inbox.sequence.0), (0, WAITS as i64));
         let mut count = 0;

@@ -62,7 +62,7 @@ on_every_store! {
         }));
         let engine = engine.start().await.unwrap();
         let parent = lab.start(Script::any(), json!(null)).await.unwrap();
-        lab.until(parent.id(), "one child to have ended", |row| row.children_pending == 1).await;
+        lab.until(parent.id(), "one child to have ended", |row| row.family.pending == 1).await;
         // What ends after the child is deleted, so the sweep has passed the child over.
         let swept = engine.stats().swept;
         lab.start(CHILD, 0).await.unwrap();

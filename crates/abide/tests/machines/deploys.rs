@@ -233,7 +233,7 @@ on_every_store! {
         lab.all_done(&ids).await;
         for (n, id) in ids.into_iter().enumerate() {
             let row = lab.now(id).await;
-            assert_eq!(row.result.unwrap().as_str(), (n + 2).to_string());
+            assert_eq!(row.result.as_ref().unwrap().as_str(), (n + 2).to_string());
             assert_eq!(row.unfit, [] as [Name; 0]);
             let kinds = lab.kinds(id).await;
             assert!(!kinds.contains(&"step_failed") && !kinds.contains(&"retried"), "{kinds:?}");

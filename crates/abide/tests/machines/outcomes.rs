@@ -43,7 +43,7 @@ on_every_store! {
         let engine = engine.start().await.unwrap();
         let later = lab.start(Script::any(), json!(3_600_000)).await.unwrap();
         let row = lab.until_status(later.id(), Status::Scheduled).await;
-        assert_eq!((row.step.as_str(), row.step_seq, row.wait_kind), ("two", 2, None));
+        assert_eq!((row.step.as_str(), row.step_seq, row.wait_kind()), ("two", 2, None));
         assert_eq!(row.due_at.unwrap().since(row.updated_at), hours(1));
         let soon = lab.start(Script::any(), json!(30)).await.unwrap();
         assert_eq!(lab.came_to(&soon).await, json!(true));
@@ -83,8 +83,8 @@ on_every_store! {
         let engine = engine.start().await.unwrap();
         let long = lab.start(Script::any(), json!(3_600_000)).await.unwrap();
         let row = lab.until_status(long.id(), Status::Scheduled).await;
-        assert_eq!((row.step.as_str(), row.wait_kind), ("two", Some(WaitKind::Timer)));
-        assert_eq!(row.due_at.unwrap().since(row.wait_since.unwrap()), hours(1));
+        assert_eq!((row.step.as_str(), row.wait_kind()), ("two", Some(WaitKind::Timer)));
+        assert_eq!(row.due_at.unwrap().since(row.wait_since().unwrap()), hours(1));
         let short = lab.start(Script::any(), json!(20)).await.unwrap();
         assert_eq!(lab.came_to(&short).await, json!(true));
         let kinds = ["started", "step_completed", "wait_opened", "timed_out", "step_completed", "done"];

@@ -30,7 +30,7 @@ on_every_store! {
             let cancelled = lab.cancel(&order, "not wanted").await.unwrap();
             assert_eq!((cancelled.id, cancelled.children), (order.id(), 0));
             let row = lab.now(order.id()).await;
-            assert_eq!((row.status, row.wait_kind, row.worker), (Status::Cancelled, None, None));
+            assert_eq!((row.status, row.wait_kind(), row.worker), (Status::Cancelled, None, None));
             assert_eq!((row.last_error.as_deref(), row.inbox.signals), (Some("not wanted"), 0));
             assert!(row.finished_at.is_some());
             let record = lab.commands(&order, None, 1).await.unwrap().items.remove(0);

@@ -273,7 +273,7 @@ on_every_store! {
         poison.lift();
         let row = lab.ended(order.id()).await;
         assert_eq!(row.status, Status::Failed);
-        assert!(row.last_error.unwrap().contains("it was made so"));
+        assert!(row.last_error.clone().unwrap().contains("it was made so"));
         assert_eq!(engine.stats().stuck, 1);
         engine.shutdown().await;
     }

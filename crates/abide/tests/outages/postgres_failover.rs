@@ -108,7 +108,7 @@ async fn waits_for(abide: &Abide, id: InstanceId, signal: &str) {
             return false;
         };
         run.status == Status::AwaitingSignal
-            && run.awaits.iter().any(|name| name.as_str() == signal)
+            && run.awaited().iter().any(|name| name.as_str() == signal)
     })
     .await;
 }

@@ -110,7 +110,7 @@ on_every_store! {
         assert_eq!(lab.now(cursed).await.status, Status::Executing);
         curse(&lab, None).await;
         let row = lab.ended(cursed).await;
-        let error = row.last_error.unwrap();
+        let error = row.last_error.clone().unwrap();
         assert!(row.status == Status::Failed && error.contains("cursed"), "{error}");
         engine.shutdown().await;
     }

@@ -119,7 +119,7 @@ on_every_store! {
         assert!(sent <= 2, "{sent} transactions in a second and a half, for work that cannot be done here");
         for id in [new.id(), unheard_of] {
             let row = lab.now(id).await;
-            assert_eq!((row.status, row.attempt, row.last_error), (Status::Runnable, 0, None));
+            assert_eq!((row.status, row.attempt, row.last_error.clone()), (Status::Runnable, 0, None));
             assert_eq!(lab.kinds(id).await, ["started"]);
         }
         let newer = lab.again().await.engine().machine(Tea::<2>::now()).start().await.unwrap();

@@ -126,7 +126,7 @@ on_every_store! {
         let new = lab.get("order:1").await.unwrap().unwrap();
         assert_eq!((old.status, old.step_seq), (Status::Continued, 1));
         assert_eq!((new.run.number, new.run.first, new.priority.0), (2, Some(old.id), 3));
-        assert_eq!((new.key, new.partition_key, new.first_step.as_str()), (old.key, old.partition_key, "two"));
+        assert_eq!((&new.key, &new.partition_key, new.first_step.as_str()), (&old.key, &old.partition_key, "two"));
         let events = lab.events(old.id).await;
         let HistoryEvent::Continued { run_id, run_number } = events.last().unwrap().what else { panic!("{events:?}") };
         assert_eq!((run_id, run_number), (new.id, 2));

@@ -15,7 +15,7 @@ on_every_store! {
         let reserved = lab.reserve(Script::any(), "order:1").await.unwrap();
         assert!(reserved.is_new());
         let row = lab.now(reserved.id()).await;
-        assert_eq!((row.status, row.key.unwrap().as_str()), (Status::Reserved, "order:1"));
+        assert_eq!((row.status, row.key.as_ref().unwrap().as_str()), (Status::Reserved, "order:1"));
         assert_eq!(lab.signal("order:1", GO, &()).await.unwrap_err().outcome(), Some("rejected_not_started"));
         let started = lab.start(Script::any(), json!("opened")).key("order:1").priority(2).await.unwrap();
         assert!(started.is_new());

@@ -37,8 +37,8 @@ on_every_store! {
         well.store(true, Ordering::SeqCst);
         let third = lab.restart(second).await.unwrap();
         let row = lab.ended(third).await;
-        assert_eq!(row.result.unwrap().as_str(), r#"["two","one was here",0]"#);
-        assert_eq!((row.run.number, row.run.first, row.key.unwrap().as_str()), (3, Some(order.id()), "order:1"));
+        assert_eq!(row.result.as_ref().unwrap().as_str(), r#"["two","one was here",0]"#);
+        assert_eq!((row.run.number, row.run.first, row.key.as_ref().unwrap().as_str()), (3, Some(order.id()), "order:1"));
         let events = lab.events(order.id()).await;
         let HistoryEvent::Continued { run_id, run_number } = events.last().unwrap().what else { panic!("{events:?}") };
         assert_eq!((run_id, run_number), (second, 2));

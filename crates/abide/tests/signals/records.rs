@@ -83,7 +83,7 @@ on_every_store! {
             At::Three => done(json!(null)),
         })).start().await.unwrap();
         let id = crate::signals::parked(&lab, "order:1").await;
-        let waits = lab.now(id).await.wait_id.unwrap();
+        let waits = lab.now(id).await.wait_id().cloned().unwrap();
         let receipt = lab.signal(id, NOTE, &"a".into()).source("crm").await.unwrap();
         assert_eq!(receipt.record.wait_id.as_ref(), Some(&waits), "the one that is open");
         lab.ended(id).await;

@@ -35,7 +35,7 @@ on_every_store! {
         let wait = view.wait.unwrap();
         let source = ResumeSource { command_id: Some(go.record.id), kind: ResumeKind::Signal };
         assert_eq!((view.instance.status, wait.resume_source), (Status::Executing, Some(source)));
-        assert_eq!((wait.kind, wait.id), (WaitKind::Signal, parked.wait_id));
+        assert_eq!((wait.kind, wait.id), (WaitKind::Signal, parked.wait_id().cloned()));
         gate.open();
         let parked = lab.until_status(order.id(), Status::AwaitingSignal).await;
         assert_eq!(parked.resume_source, None);

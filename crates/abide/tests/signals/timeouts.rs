@@ -94,7 +94,7 @@ on_every_store! {
         assert_eq!(lab.came_to(&short).await, json!(true));
         let long = lab.start(Script::any(), json!("long")).key("long").await.unwrap();
         let row = lab.until_status(long.id(), Status::Scheduled).await;
-        assert_eq!(row.wait_kind, Some(WaitKind::Timer));
+        assert_eq!(row.wait_kind(), Some(WaitKind::Timer));
         // No signal ends it.
         lab.signal(&long, GO, &()).await.unwrap();
         let view = lab.describe("long").await.unwrap().unwrap();

@@ -22,13 +22,13 @@ on_every_store! {
         })).start().await.unwrap();
         let id = parked(&lab, "order:1").await;
         let row = lab.now(id).await;
-        assert_eq!((row.wait_kind, row.due_at, row.awaits.len()), (Some(WaitKind::Signal), None, 1));
+        assert_eq!((row.wait_kind(), row.due_at, row.awaited().len()), (Some(WaitKind::Signal), None, 1));
         let sent = Payment { amount: 7, note: Some("for the kettle".into()) };
         let receipt = lab.signal("order:1", PAID, &sent).await.unwrap();
         assert_eq!((receipt.instance(), receipt.sequence().unwrap().0, receipt.duplicate), (Some(id), 1, false));
         assert_eq!(receipt.record.outcome(), "signal_received");
         let row = lab.ended(id).await;
-        assert_eq!(row.result.unwrap().to::<Payment>().unwrap(), sent);
+        assert_eq!(row.result.as_ref().unwrap().to::<Payment>().unwrap(), sent);
         engine.shutdown().await;
     }
 }
@@ -46,7 +46,7 @@ on_every_store! {
             let mut orders = Vec::new();
             for key in &keys {
                 let order = lab.start(Script::any(), json!(how)).key(key).await.unwrap();
-                assert_eq!(lab.until_status(order.id(), Status::AwaitingSignal).await.awaits.len(), 3);
+                assert_eq!(lab.until_status(order.id(), Status::AwaitingSignal).await.awaited().len(), 3);
                 orders.push(order);
             }
             lab.signal(&keys[0], PAID, &payment(1)).await.unwrap();

@@ -96,7 +96,7 @@ on_every_store! {
                 (n, Ok(handle)) => {
                     new += 1;
                     let row = handle.get().await.unwrap().unwrap();
-                    assert_eq!(row.key.unwrap().as_str(), format!("mail:{}", n % 200), "its own answer");
+                    assert_eq!(row.key.as_ref().unwrap().as_str(), format!("mail:{}", n % 200), "its own answer");
                     assert_eq!(row.state.as_str(), format!("\"{n}\""));
                 }
                 (_, Err(StartError::Duplicate { .. })) => duplicates += 1,

@@ -72,7 +72,7 @@ on_every_store! {
             let ended = lab.ended(run.id()).await;
             match ended.status {
                 Status::Done => well.push(run.id()),
-                _ => errors.extend(ended.last_error),
+                _ => errors.extend(ended.row.last_error),
             }
         }
         assert_eq!((well.len(), errors.len()), (1, 2));

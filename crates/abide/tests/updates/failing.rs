@@ -36,7 +36,7 @@ on_every_store! {
         assert_eq!(failed(lab.update(&order, FORGOTTEN, &()).await), "no handler for forgotten");
         let row = lab.until_status(order.id(), Status::AwaitingSignal).await;
         let kept: Books = row.state.to().unwrap();
-        assert_eq!((kept.total, row.last_error, row.attempt), (5, None, 0));
+        assert_eq!((kept.total, row.last_error.clone(), row.attempt), (5, None, 0));
         let kinds = lab.kinds(order.id()).await;
         assert_eq!(kinds.iter().filter(|kind| **kind == "update_failed").count(), 3);
         assert!(!kinds.contains(&"step_failed"));

@@ -260,7 +260,7 @@ on_every_store! {
             assert_eq!(lab.update(&run, LARGE, &0).await.unwrap(), "");
             assert_eq!(lab.update(&run, ADD, &1).await.unwrap(), 2_001);
             let row = lab.until_status(run.id(), Status::AwaitingSignal).await;
-            assert_eq!((row.last_error, row.inbox.updates), (None, 0));
+            assert_eq!((row.last_error.clone(), row.inbox.updates), (None, 0));
             lab.signal(&run, SHUT, &()).await.unwrap();
             assert_eq!(lab.came_to(&run).await, json!(2_001));
             let history = lab.export(run.id()).await.unwrap().unwrap();

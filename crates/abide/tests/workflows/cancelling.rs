@@ -96,7 +96,7 @@ async fn waiting(lab: &Lab, how: &str, gate: &Gate) -> Handle<Value> {
         gate.reached_by(before + 1).await;
     } else {
         lab.until(run.id(), "it to wait", |row| {
-            row.wait_kind.is_some() && row.status != Status::Executing
+            row.wait_kind().is_some() && row.status != Status::Executing
         })
         .await;
     }
@@ -225,7 +225,7 @@ on_every_store! {
             lab.cancel(run.id(), "stop").await.unwrap();
             let row = lab.ended(run.id()).await;
             assert_eq!(row.status, Status::Cancelled, "{how}");
-            let error = row.last_error.unwrap();
+            let error = row.last_error.clone().unwrap();
             assert!(error.starts_with("stop") && error.ends_with(expected), "{how}: {error}");
         }
         engine.shutdown().await;

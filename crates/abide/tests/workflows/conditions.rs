@@ -92,7 +92,7 @@ on_every_store! {
         };
         let engine = lab.engine().workflow(LEVEL, code).start().await.unwrap();
         let run = lab.start(LEVEL, 0).await.unwrap();
-        lab.until(run.id(), "the second", |row| row.wait_kind == Some(WaitKind::Condition) && row.awaits.is_empty()).await;
+        lab.until(run.id(), "the second", |row| row.wait_kind() == Some(WaitKind::Condition) && row.awaited().is_empty()).await;
         lab.update(&run, SET, &1).await.unwrap();
         assert_eq!(lab.came_to(&run).await, json!([false, true, true]));
         engine.shutdown().await;

@@ -207,13 +207,13 @@ on_every_store! {
                     view.instance.run.number == number && view.instance.status == Status::AwaitingSignal
                 }).await;
                 let view = lab.describe(&*key).await.unwrap().unwrap();
-                assert!(view.continue_as_new_recommended, "{} events", view.instance.history_events);
-                assert!(view.instance.history_events >= 40 && view.instance.history_events < 80);
+                assert!(view.continue_as_new_recommended, "{} events", view.instance.history_seq);
+                assert!(view.instance.history_seq >= 40 && view.instance.history_seq < 80);
                 let handle = lab.handle::<Value>(&*key).await.unwrap().unwrap();
                 lab.signal(&*key, GO, &()).await.unwrap();
                 let ended = lab.ended(handle.id()).await;
                 if number == 3 {
-                    let steps: Vec<u32> = ended.result.unwrap().to().unwrap();
+                    let steps: Vec<u32> = ended.result.as_ref().unwrap().to().unwrap();
                     assert!(steps.iter().all(|steps| (10..40).contains(steps)), "{steps:?}");
                 }
             }

@@ -68,7 +68,7 @@ on_every_store! {
         for (how, limit) in limits {
             let run = lab.start(FLOW, json!(how)).await.unwrap();
             let row = lab.until(run.id(), "it to fail", |row| row.last_error.is_some() && row.status != Status::Executing).await;
-            let error = row.last_error.unwrap();
+            let error = row.last_error.clone().unwrap();
             assert!(error.contains(limit), "{how}: {} {error}", row.status);
             assert_eq!(row.status, Status::Failed, "{how}: {error}");
         }

@@ -87,7 +87,7 @@ on_every_store! {
         lab.cancel(&run, "not wanted").await.unwrap();
         let row = lab.ended(run.id()).await;
         assert_eq!(row.status, Status::Cancelled);
-        assert!(row.last_error.unwrap().contains("not clean"));
+        assert!(row.last_error.clone().unwrap().contains("not clean"));
         engine.shutdown().await;
     }
 }

@@ -122,7 +122,10 @@ async fn audit(lab: &Lab, ids: &[InstanceId], log: &Log<(u32, String)>) {
     for (id, run) in ids.iter().zip(0..) {
         let row = lab.now(*id).await;
         assert_eq!(row.status, Status::Done, "{}", lab.standing(*id).await);
-        assert_eq!(row.result.unwrap().to::<Vec<u32>>().unwrap(), expected);
+        assert_eq!(
+            row.result.as_ref().unwrap().to::<Vec<u32>>().unwrap(),
+            expected
+        );
         let events = lab.events(*id).await;
         assert!(events.iter().zip(1..).all(|(entry, seq)| entry.seq == seq));
         let mut steps = Vec::new();

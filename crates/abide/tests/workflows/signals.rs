@@ -280,7 +280,7 @@ on_every_store! {
         let same = lab.signal_with_start(new_start(TAKER, 4).key("later"), NOTE, &4).await.unwrap();
         assert!(!same.started && same.instance() == run.instance());
         let ended = lab.ended(run.instance().unwrap()).await;
-        let taken: Vec<u32> = ended.result.unwrap().to().unwrap();
+        let taken: Vec<u32> = ended.result.as_ref().unwrap().to().unwrap();
         assert_eq!(taken, [1, 2, 3, 4]);
         engine.shutdown().await;
     }

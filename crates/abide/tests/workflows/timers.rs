@@ -26,7 +26,7 @@ on_every_store! {
         let engine = lab.engine().workflow(SLEEPER, sleep).start().await.unwrap();
         let long = lab.start(SLEEPER, 3_600_000).await.unwrap();
         let row = lab.until_status(long.id(), Status::Scheduled).await;
-        assert_eq!(row.wait_kind, Some(WaitKind::Timer));
+        assert_eq!(row.wait_kind(), Some(WaitKind::Timer));
         let view = lab.describe(long.id()).await.unwrap().unwrap();
         assert_eq!((view.liveness.name(), view.wait.unwrap().deadline), ("scheduled", row.due_at));
         for _ in 0..3 {

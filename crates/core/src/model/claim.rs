@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     BarrierNumber, Child, Command, Epoch, Inbox, InstanceId, Json, Key, Kind, Name, Policy,
-    Priority, Timestamp, WorkerId,
+    Priority, Row, Timestamp, WaitKind, WorkerId,
 };
 
 /// A worker's claim on an instance, fenced by its epoch.
@@ -156,6 +156,51 @@ pub struct Claimed {
     /// Its own failure policy, where that differs from what its machine declares.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<Policy>,
+}
+
+impl Claimed {
+    /// Creates a claimed instance from its row, without the rows around it: its children and commands.
+    pub fn new(
+        claim: Claim,
+        row: &Row,
+        version: u32,
+        key: Option<Key>,
+        state: Json,
+        policy: Option<Policy>,
+    ) -> Self {
+        let waits_for = |kinds: &[WaitKind]| {
+            let awaits = row.awaits.as_ref();
+            awaits.filter(|awaits| kinds.contains(&awaits.kind))
+        };
+        let awaited = waits_for(&[WaitKind::Signal, WaitKind::Event]);
+        Self {
+            claim,
+            key,
+            kind: row.kind,
+            machine: row.machine.clone(),
+            version,
+            step: row.step.clone(),
+            step_seq: row.step_seq,
+            attempt: row.attempt,
+            deaths: row.deaths,
+            state,
+            queue: row.queue.clone(),
+            priority: row.priority,
+            due_at: row.due_at.unwrap_or_default(),
+            cause: row.cause,
+            timed_out: row.timed_out,
+            joins: waits_for(&[WaitKind::Children]).map(|_| row.family.barrier),
+            children_pending: row.family.pending,
+            children_ended: row.family.ended,
+            children: Vec::new(),
+            awaited: Vec::new(),
+            updates: Vec::new(),
+            aside: row.aside.is_some(),
+            inbox: row.inbox,
+            awaits: awaited.map_or_else(Vec::new, |awaits| awaits.names.clone()),
+            policy,
+        }
+    }
 }
 
 /// The reason why an instance runs.

@@ -5,8 +5,8 @@ use serde::{Deserialize, Serialize};
 use super::row::{Aside, Attended, Awaits, Family, Folding, Inbox, OperationWait, Row, Run};
 use super::status::UnknownStatus;
 use super::{
-    BarrierNumber, Cause, Instance, InstanceId, Name, NewRow, ResumeSource, Status, Timestamp,
-    WaitId, WaitKind,
+    BarrierNumber, Cause, InstanceId, Name, NewRow, ResumeSource, Status, Timestamp, WaitId,
+    WaitKind,
 };
 
 /// The values of a row that are the default in nearly every row. They share a column, because every column makes every
@@ -68,25 +68,6 @@ impl Extra {
         (row.inbox, row.family) = (self.inbox, self.family);
         (row.deaths, row.timed_out) = (self.deaths, self.timed_out);
         (row.attended, row.folding, row.unfit) = (self.attended, self.folding, self.unfit);
-    }
-
-    /// Sets these values in an instance that has the defaults.
-    pub fn fill_instance(mut self, instance: &mut Instance) {
-        if let Some(awaits) = self.awaits() {
-            instance.wait_kind = Some(awaits.kind);
-            instance.wait_since = Some(awaits.since);
-            instance.wait_id = awaits.id;
-            instance.resume_source = awaits.resumed;
-            (instance.awaits, instance.waits) = (awaits.names, awaits.waits);
-        }
-        instance.aside = self.aside();
-        instance.run = self.run(instance.run.first);
-        instance.inbox = self.inbox;
-        instance.barrier = self.family.barrier;
-        instance.children_pending = self.family.pending;
-        instance.children_needed = self.family.needed;
-        (instance.deaths, instance.timed_out) = (self.deaths, self.timed_out);
-        instance.unfit = self.unfit;
     }
 
     /// Takes out the wait.

@@ -1,20 +1,29 @@
 //! The complete row of an instance, as readers see it.
 
+use std::ops::Deref;
+
 use serde::{Deserialize, Serialize};
 
 use super::json::null_is_a_result;
 use super::{
-    Aside, BarrierNumber, Cause, CommandId, CommandKind, ContractId, Inbox, InstanceId, Json, Key,
-    Kind, Name, OperationWait, Policy, Priority, Run, Scope, Status, Timestamp, UniqueKey, WaitId,
-    WorkerId,
+    CommandId, CommandKind, InstanceId, Json, Key, Lane, Name, Policy, Row, Scope, Status,
+    Timestamp, UniqueKey,
 };
 
-/// The complete row of an instance, as readers see it.
+/// The complete row of an instance: the part that rules use, whose fields are also its own, and the rest.
+///
+/// ```
+/// # use abide_core::model::{Instance, Status};
+/// fn has_ended(instance: &Instance) -> bool {
+///     instance.status == Status::Done && instance.result.is_some()
+/// }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(remote = "Self")]
 pub struct Instance {
-    /// Its id.
-    pub id: InstanceId,
+    /// The part that rules use.
+    #[serde(flatten)]
+    pub row: Row,
     /// The name that the business knows it by.
     pub key: Option<Key>,
     /// The statuses in which it holds the key.
@@ -23,115 +32,52 @@ pub struct Instance {
     pub unique_key: Option<UniqueKey>,
     /// The statuses in which it holds the unique key.
     pub unique_scope: Scope,
-    /// Its kind: machine or workflow.
-    pub kind: Kind,
-    /// The machine.
-    pub machine: Name,
-    /// Its version.
+    /// The version of its machine.
     pub version: u32,
     /// The step it began at.
     pub first_step: Name,
-    /// The step that runs, or runs next.
-    pub step: Name,
-    /// The number of that step in the run.
-    pub step_seq: u32,
-    /// Number of times that the step was begun before.
-    pub attempt: u32,
-    /// Number of these attempts in which its worker died (rule 5.5).
-    #[serde(default)]
-    pub deaths: u32,
-    /// Its status.
-    pub status: Status,
     /// Its state.
     pub state: Json,
     /// Its result, if it is done.
     pub result: Option<Json>,
-    /// Its error, if it has failed.
-    pub last_error: Option<String>,
-    /// The builds that could not run its step, the last one at the end (rule 12.4).
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub unfit: Vec<Name>,
-    /// Its queue.
-    pub queue: Name,
-    /// Its priority.
-    pub priority: Priority,
-    /// When it is due, the deadline of its wait, or since when it has been runnable.
-    pub due_at: Option<Timestamp>,
-    /// Its partition.
-    pub partition_key: Option<Key>,
-    /// `true` if another instance of its partition runs first.
-    pub behind: bool,
-    /// The worker that holds it.
-    pub worker: Option<WorkerId>,
-    /// The reason why it last ran.
-    pub cause: Cause,
-    /// `true` if its wait timed out.
-    pub timed_out: bool,
-    /// The kind of its wait.
-    pub wait_kind: Option<WaitKind>,
-    /// The signals that would wake it.
-    pub awaits: Vec<Name>,
-    /// When the wait began.
-    pub wait_since: Option<Timestamp>,
-    /// The wait's id.
-    pub wait_id: Option<WaitId>,
-    /// The waits of a workflow's operations for signals, events and conditions.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub waits: Vec<OperationWait>,
-    /// The source that ended its wait, until that is applied (rule 13.1).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub resume_source: Option<ResumeSource>,
-    /// The status it returns to after it has run only for updates.
-    pub aside: Option<Aside>,
-    /// The counters of its inbox.
-    pub inbox: Inbox,
-    /// The contract of its signals and updates.
-    pub contract: Option<ContractId>,
     /// Its own failure policy, where that differs from what its machine declares.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<Policy>,
-    /// Its run number and chain.
-    #[serde(flatten)]
-    pub run: Run,
-    /// Number of its children that must still end.
-    pub children_needed: u32,
-    /// Its parent, if it is a child.
-    pub parent: Option<InstanceId>,
-    /// The parent's barrier that it belongs to.
-    pub parent_barrier: BarrierNumber,
-    /// The number of its last barrier.
-    pub barrier: BarrierNumber,
-    /// Number of children of the last barrier that have not ended.
-    pub children_pending: u32,
-    /// `true` if it keeps a history.
-    pub history: bool,
-    /// The number of its last history event.
-    pub history_events: u32,
-    /// When it was started.
-    pub created_at: Timestamp,
     /// When it was last written.
     pub updated_at: Timestamp,
-    /// When it ended.
-    pub finished_at: Option<Timestamp>,
 }
 
 null_is_a_result!(Instance, |one| one.status == Status::Done);
 null_is_a_result!(Child, |one| one.status == Status::Done);
 
+impl Deref for Instance {
+    type Target = Row;
+
+    fn deref(&self) -> &Row {
+        &self.row
+    }
+}
+
 impl Instance {
-    /// `true` if every build that claimed it could not run it, and it waits for another build or a repair (rule 12.4).
-    pub fn is_blocked(&self) -> bool {
-        self.status == Status::Scheduled && self.cause == Cause::Replay && self.due_at.is_none()
+    /// Returns its machine and version.
+    pub fn lane(&self) -> Lane {
+        Lane {
+            machine: self.machine.clone(),
+            version: self.version,
+        }
     }
 
-    /// `true` if it waits to run again because its workers died in its step (rule 5.6).
-    pub fn is_recovering(&self) -> bool {
-        self.status == Status::Scheduled && self.cause == Cause::Reclaim && self.due_at.is_some()
-    }
-
-    /// Returns its chain, named by the id of the first run.
-    pub fn chain(&self) -> InstanceId {
-        self.run.first.unwrap_or(self.id)
+    /// Returns it as its parent sees it.
+    pub fn child(&self) -> Child {
+        Child {
+            id: self.id,
+            key: self.key.clone(),
+            machine: self.machine.clone(),
+            status: self.status,
+            state: self.state.clone(),
+            result: self.result.clone(),
+            last_error: self.last_error.clone(),
+        }
     }
 }
 
@@ -297,4 +243,69 @@ pub struct Child {
     pub result: Option<Json>,
     /// Its error, if it has failed.
     pub last_error: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Awaits, Epoch, Lease, WaitId};
+    use serde_json::{Value, json};
+
+    fn waiting() -> Instance {
+        let [machine, step, queue] = ["m", "s", "q"].map(Name::stored);
+        let at = Timestamp::from_micros(1_000_000);
+        let mut row = Row::new(InstanceId(7), machine, step, queue, at);
+        row.status = Status::AwaitingSignal;
+        let wait_id = Some(WaitId::stored("wait:7:1"));
+        let mut awaits = Awaits::new(WaitKind::Signal, vec![Name::stored("go")], at, wait_id);
+        awaits.resumed = Some(ResumeSource::of(ResumeKind::Timeout));
+        row.awaits = Some(awaits);
+        (row.family.pending, row.family.needed) = (2, 1);
+        Instance {
+            first_step: row.step.clone(),
+            row,
+            key: None,
+            scope: Scope::NEVER,
+            unique_key: None,
+            unique_scope: Scope::NEVER,
+            version: 3,
+            state: Json::from(json!({"a": 1})),
+            result: None,
+            policy: None,
+            updated_at: at,
+        }
+    }
+
+    #[test]
+    fn its_json_is_flat_and_is_read_back() {
+        let one = waiting();
+        let text = serde_json::to_string(&one).unwrap();
+        let at = "1970-01-01T00:00:01Z";
+        let expected = json!({
+            "id": 7, "key": null, "scope": [], "unique_key": null, "unique_scope": [], "kind": "machine", "machine": "m",
+            "version": 3, "first_step": "s", "step": "s", "step_seq": 1, "attempt": 0, "deaths": 0,
+            "status": "awaiting_signal", "state": {"a": 1}, "result": null, "last_error": null, "queue": "q",
+            "priority": 0, "due_at": null, "partition_key": null, "behind": false, "worker": null, "cause": "start",
+            "timed_out": false, "wait_kind": "signal", "awaits": ["go"], "wait_since": at, "wait_id": "wait:7:1",
+            "resume_source": {"command_id": null, "kind": "timeout"}, "aside": null,
+            "inbox": {"sequence": 0, "cursor": 0, "signals": 0, "updates": 0, "handed": 0, "bytes": 0, "commands": 0},
+            "contract": null, "run_number": 1, "first_id": null, "children_needed": 1, "parent": null,
+            "parent_barrier": 0, "barrier": 0, "children_pending": 2, "history": true, "history_events": 1,
+            "created_at": at, "updated_at": at, "finished_at": null,
+        });
+        assert_eq!(serde_json::from_str::<Value>(&text).unwrap(), expected);
+        assert_eq!(serde_json::from_str::<Instance>(&text).unwrap(), one);
+    }
+
+    #[test]
+    fn what_only_commits_need_is_not_in_its_json() {
+        let mut held = waiting();
+        held.row.awaits = None;
+        let shown = serde_json::to_string(&held).unwrap();
+        let until = Timestamp::from_micros(2_000_000);
+        held.row.epoch = Epoch(5);
+        held.row.lease = Some(Lease { until, limit: None });
+        held.row.family.ended = 1;
+        assert_eq!(serde_json::to_string(&held).unwrap(), shown);
+    }
 }

@@ -1,5 +1,7 @@
 //! The part of an instance that rules use: loaded under lock, changed, written back.
 
+use serde::{Deserialize, Serialize};
+
 use super::{
     BarrierNumber, Cause, CommandId, ContractId, Epoch, EventSequence, InstanceId, Key, Kind,
     Lease, Name, Priority, ResumeSource, Scope, Sequence, Status, Timestamp, WaitId, WaitKind,
@@ -7,7 +9,10 @@ use super::{
 };
 
 /// The part of an instance that rules use. It does not contain the state and the result: no rule reads them.
-#[derive(Clone, Debug, PartialEq, Eq)]
+///
+/// As JSON, which clients of a server read, it has flat fields and leaves out what only commits need: the fields that are
+/// skipped have their default there.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Row {
     /// The instance.
     pub id: InstanceId,
@@ -20,6 +25,7 @@ pub struct Row {
     /// Its status.
     pub status: Status,
     /// The statuses in which it holds its keys.
+    #[serde(skip)]
     pub scopes: Scopes,
     /// The step that runs, or runs next.
     pub step: Name,
@@ -28,6 +34,7 @@ pub struct Row {
     /// Number of times that the step was begun before.
     pub attempt: u32,
     /// Number of these attempts in which its worker died (rule 5.5).
+    #[serde(default)]
     pub deaths: u32,
     /// Its queue.
     pub queue: Name,
@@ -43,18 +50,23 @@ pub struct Row {
     /// The worker that holds it.
     pub worker: Option<WorkerId>,
     /// The lease of that claim, if it has one of its own.
+    #[serde(skip)]
     pub lease: Option<Lease>,
     /// The epoch, which grows whenever a claim is granted or ends.
+    #[serde(skip)]
     pub epoch: Epoch,
     /// The epochs under which outcomes were committed: they distinguish a repeated commit from a stale one.
+    #[serde(skip)]
     pub settled: Settled,
     /// The reason why it runs, or will run.
     pub cause: Cause,
     /// `true` if its wait timed out.
     pub timed_out: bool,
     /// Its wait: the open one, or the one that it was woken from until its next outcome is committed.
+    #[serde(flatten, with = "flat_wait")]
     pub awaits: Option<Awaits>,
     /// For each operation of a workflow that waits for events, the event up to which it has missed none.
+    #[serde(skip)]
     pub attended: Vec<Attended>,
     /// The status it returns to after it has run only for updates.
     pub aside: Option<Aside>,
@@ -63,22 +75,27 @@ pub struct Row {
     /// The contract of its signals and updates.
     pub contract: Option<ContractId>,
     /// Its run number and chain.
+    #[serde(flatten)]
     pub run: Run,
     /// Its parent, if it is a child.
     pub parent: Option<InstanceId>,
     /// The parent's barrier that it belongs to.
     pub parent_barrier: BarrierNumber,
     /// The counters of its children.
+    #[serde(flatten, with = "FlatFamily")]
     pub family: Family,
     /// `true` if it keeps a history.
     pub history: bool,
     /// The number of the last event in its history.
+    #[serde(rename = "history_events")]
     pub history_seq: u32,
     /// The history events that combine several attempts and may grow, in the order of their numbers.
+    #[serde(skip)]
     pub folding: Vec<Folding>,
     /// Its error.
     pub last_error: Option<String>,
     /// The builds that could not run its step, the last one at the end: none of them claims it (rule 12.4).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unfit: Vec<Name>,
     /// When it ended.
     pub finished_at: Option<Timestamp>,
@@ -101,6 +118,12 @@ pub struct Scopes {
     pub key: Scope,
     /// The scope of the unique key.
     pub unique_key: Scope,
+}
+
+impl Default for Scopes {
+    fn default() -> Self {
+        Self::NONE
+    }
 }
 
 impl Scopes {
@@ -157,7 +180,7 @@ impl Awaits {
 }
 
 /// A signal, an event or a condition that one operation of a workflow waits for (rules 7.6 and 13.1).
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OperationWait {
     /// The operation.
     pub operation: u32,
@@ -180,7 +203,7 @@ pub struct OperationWait {
 /// The event up to which an operation that waits for events has missed none. A workflow has waiters only while it is
 /// parked: a matching event that is published later either ended the operation or is found when the workflow parks
 /// again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attended {
     /// The operation. 0 for a run that was parked by a release that did not record this; it then applies to all
     /// operations of the run.
@@ -191,7 +214,7 @@ pub struct Attended {
 
 /// A history event that combines several attempts at one step: the part of it that recording the next attempt needs
 /// (rule 16.1).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Folding {
     /// Its number, and that of the row that contains it: the number of the last attempt.
     pub seq: u32,
@@ -210,7 +233,7 @@ pub struct Folding {
 }
 
 /// The position that an instance returns to after it has run only for updates.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Aside {
     /// Its status before.
     pub status: Status,
@@ -221,7 +244,7 @@ pub struct Aside {
 }
 
 /// The counters of an instance's inbox.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Inbox {
     /// The last sequence that was issued in its chain.
     pub sequence: Sequence,
@@ -260,7 +283,7 @@ impl Inbox {
 }
 
 /// The position of a run in its chain.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Run {
     /// The run number: 1, 2, 3 …
     #[serde(rename = "run_number")]
@@ -280,6 +303,54 @@ impl Default for Run {
 }
 
 impl Row {
+    /// Creates a runnable row at its first step, with the values that nearly every row has.
+    pub fn new(
+        id: InstanceId,
+        machine: Name,
+        step: Name,
+        queue: Name,
+        created_at: Timestamp,
+    ) -> Self {
+        Self {
+            id,
+            kind: Kind::Machine,
+            machine,
+            created_at,
+            status: Status::Runnable,
+            scopes: Scopes::NONE,
+            step,
+            step_seq: 1,
+            attempt: 0,
+            deaths: 0,
+            queue,
+            priority: Priority::default(),
+            due_at: None,
+            partition_key: None,
+            behind: false,
+            worker: None,
+            lease: None,
+            epoch: Epoch::default(),
+            settled: Settled::default(),
+            cause: Cause::Start,
+            timed_out: false,
+            awaits: None,
+            attended: Vec::new(),
+            aside: None,
+            inbox: Inbox::default(),
+            contract: None,
+            run: Run::default(),
+            parent: None,
+            parent_barrier: BarrierNumber::default(),
+            family: Family::default(),
+            history: true,
+            history_seq: 1,
+            folding: Vec::new(),
+            last_error: None,
+            unfit: Vec::new(),
+            finished_at: None,
+        }
+    }
+
     /// Returns its chain, named by the id of the first run.
     pub fn chain(&self) -> InstanceId {
         self.run.first.unwrap_or(self.id)
@@ -305,6 +376,36 @@ impl Row {
                 .is_some_and(|awaits| awaits.names.iter().any(|name| name.event_type().is_some()))
     }
 
+    /// Returns the kind of its wait.
+    pub fn wait_kind(&self) -> Option<WaitKind> {
+        self.awaits.as_ref().map(|awaits| awaits.kind)
+    }
+
+    /// Returns when its wait began.
+    pub fn wait_since(&self) -> Option<Timestamp> {
+        self.awaits.as_ref().map(|awaits| awaits.since)
+    }
+
+    /// Returns the id of its wait.
+    pub fn wait_id(&self) -> Option<&WaitId> {
+        self.awaits.as_ref()?.id.as_ref()
+    }
+
+    /// Returns the signals that would wake it.
+    pub fn awaited(&self) -> &[Name] {
+        self.awaits.as_ref().map_or(&[], |awaits| &awaits.names)
+    }
+
+    /// Returns the waits of a workflow's operations.
+    pub fn waits(&self) -> &[OperationWait] {
+        self.awaits.as_ref().map_or(&[], |awaits| &awaits.waits)
+    }
+
+    /// Returns the source that ended its wait, until that is applied (rule 13.1).
+    pub fn resume_source(&self) -> Option<ResumeSource> {
+        self.awaits.as_ref()?.resumed
+    }
+
     /// Returns its status without regard to updates: if it runs only for updates, the status that it returns to.
     pub fn stands(&self) -> Status {
         self.aside.map_or(self.status, |aside| aside.status)
@@ -323,4 +424,61 @@ pub struct Family {
     /// Number of ends of children that it has been notified of. It only grows: a child that is restarted and ends again
     /// counts twice, so no end is hidden by a restart.
     pub ended: u64,
+}
+
+/// A wait as flat fields of a row's JSON.
+mod flat_wait {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    use super::{Awaits, Name, OperationWait, ResumeSource, Timestamp, WaitId, WaitKind};
+
+    #[derive(Default, Serialize, Deserialize)]
+    struct Fields {
+        wait_kind: Option<WaitKind>,
+        awaits: Vec<Name>,
+        wait_since: Option<Timestamp>,
+        wait_id: Option<WaitId>,
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        waits: Vec<OperationWait>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        resume_source: Option<ResumeSource>,
+    }
+
+    pub fn serialize<S: Serializer>(awaits: &Option<Awaits>, to: S) -> Result<S::Ok, S::Error> {
+        let fields = awaits.clone().map(|awaits| Fields {
+            wait_kind: Some(awaits.kind),
+            awaits: awaits.names,
+            wait_since: Some(awaits.since),
+            wait_id: awaits.id,
+            waits: awaits.waits,
+            resume_source: awaits.resumed,
+        });
+        fields.unwrap_or_default().serialize(to)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Awaits>, D::Error> {
+        let fields = Fields::deserialize(from)?;
+        let wait = fields.wait_kind.zip(fields.wait_since);
+        Ok(wait.map(|(kind, since)| Awaits {
+            kind,
+            names: fields.awaits,
+            since,
+            id: fields.wait_id,
+            waits: fields.waits,
+            resumed: fields.resume_source,
+        }))
+    }
+}
+
+/// The counters of children as flat fields of a row's JSON.
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "Family")]
+struct FlatFamily {
+    barrier: BarrierNumber,
+    #[serde(rename = "children_pending")]
+    pending: u32,
+    #[serde(rename = "children_needed")]
+    needed: u32,
+    #[serde(skip)]
+    ended: u64,
 }

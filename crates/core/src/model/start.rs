@@ -5,8 +5,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    BarrierNumber, Cause, Contract, ContractId, Inbox, InstanceId, Json, Key, Kind, Name, Policy,
-    Priority, Run, Scope, Scopes, Status, Timestamp, UniqueKey,
+    BarrierNumber, Cause, Contract, ContractId, Inbox, Instance, InstanceId, Json, Key, Kind, Name,
+    Policy, Priority, Row, Run, Scope, Scopes, Status, Timestamp, UniqueKey,
 };
 
 /// A request to start one instance. Omitted fields take the value that the machine declares, or else a default.
@@ -202,7 +202,82 @@ pub struct NewRow {
     pub created_at: Timestamp,
 }
 
+impl From<Instance> for NewRow {
+    /// Returns the start that would insert it again, with its current state.
+    fn from(one: Instance) -> Self {
+        let row = one.row;
+        Self {
+            kind: row.kind,
+            machine: row.machine,
+            version: one.version,
+            step: row.step,
+            state: one.state,
+            status: row.status,
+            cause: row.cause,
+            key: one.key,
+            scope: one.scope,
+            unique_key: one.unique_key,
+            unique_scope: one.unique_scope,
+            queue: row.queue,
+            priority: row.priority,
+            due_at: row.due_at.unwrap_or_default(),
+            partition_key: row.partition_key,
+            behind: row.behind,
+            parent: row.parent,
+            parent_barrier: row.parent_barrier,
+            history: row.history,
+            contract: row.contract,
+            policy: one.policy,
+            run: row.run,
+            inbox: row.inbox,
+            created_at: row.created_at,
+        }
+    }
+}
+
 impl NewRow {
+    /// Returns the instance that is inserted for it.
+    pub fn into_instance(self, id: InstanceId) -> Instance {
+        let row = Row {
+            kind: self.kind,
+            status: self.status,
+            scopes: self.scopes(),
+            priority: self.priority,
+            due_at: Some(self.due_at),
+            partition_key: self.partition_key,
+            behind: self.behind,
+            cause: self.cause,
+            inbox: self.inbox,
+            contract: self.contract,
+            run: self.run,
+            parent: self.parent,
+            parent_barrier: self.parent_barrier,
+            history: self.history,
+            // Event 1 is `started`, which the row itself represents.
+            history_seq: u32::from(self.history),
+            ..Row::new(
+                id,
+                self.machine,
+                self.step.clone(),
+                self.queue,
+                self.created_at,
+            )
+        };
+        Instance {
+            row,
+            key: self.key,
+            scope: self.scope,
+            unique_key: self.unique_key,
+            unique_scope: self.unique_scope,
+            version: self.version,
+            first_step: self.step,
+            state: self.state,
+            result: None,
+            policy: self.policy,
+            updated_at: self.created_at,
+        }
+    }
+
     /// Returns the statuses in which it will hold its keys.
     pub fn scopes(&self) -> Scopes {
         let of = |has: bool, scope| if has { scope } else { Scope::NEVER };

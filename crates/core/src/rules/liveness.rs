@@ -20,12 +20,9 @@ use crate::model::{
 
 pub use around::{Around, CHILDREN_SEEN, NAMES_SEEN, Siblings, UnmatchedEvent};
 pub use code::{Code, Reason};
-pub use problem::{
-    Problem, is_judged_by_contract, is_miscounted, is_row_judged_by_contract, problem,
-};
+pub use problem::{Problem, is_judged_by_contract, is_miscounted, problem};
 pub use reasons::{FAILURES_HEALTHY, failing_step, is_failing};
 
-use problem::problem_of;
 use reasons::{blocked, died, failing, lane_named, near_miss, overdue, silent, stranded};
 
 /// Time after which something that should have happened is called overdue.
@@ -127,29 +124,29 @@ pub struct World<'a> {
 /// Returns the wait of an instance if it waits, or the wait that it was woken from until the source of the wake is
 /// applied.
 pub fn waiting(instance: &Instance) -> Option<Waiting> {
-    let stands = instance.aside.map_or(instance.status, |aside| aside.status);
+    let stands = instance.stands();
     let parked = matches!(
         stands,
         Status::Scheduled | Status::AwaitingSignal | Status::AwaitingChildren
     );
-    let source = instance.resume_source;
-    let kind = instance.wait_kind.filter(|kind| {
+    let source = instance.resume_source();
+    let kind = instance.wait_kind().filter(|kind| {
         // Rows that an earlier release woke have no source, and their step may be retried later.
         source.is_some() || parked && (stands != Status::Scheduled || *kind == WaitKind::Timer)
     })?;
     let ended = source.and_then(|source| {
-        let mut waits = instance.waits.iter();
+        let mut waits = instance.waits().iter();
         waits.find(|wait| wait.command_id.is_some() && wait.command_id == source.command_id)
     });
     Some(Waiting {
         kind: ended.map_or(kind, |wait| wait.kind),
         id: match ended {
             Some(wait) => Some(wait.id.clone()),
-            None => instance.wait_id.clone(),
+            None => instance.wait_id().cloned(),
         },
-        names: instance.awaits.clone(),
-        waits: instance.waits.clone(),
-        since: instance.wait_since,
+        names: instance.awaited().to_vec(),
+        waits: instance.waits().to_vec(),
+        since: instance.wait_since(),
         deadline: match (instance.aside, source) {
             (Some(aside), _) => aside.due_at,
             (None, None) => instance.due_at,
@@ -163,7 +160,7 @@ pub fn waiting(instance: &Instance) -> Option<Waiting> {
 /// Returns the health of an instance (rule 13.1). Every reader shows this result. `repair` and `doctor` use
 /// [`problem`], which is the part of it that concerns the instance itself.
 pub fn health(instance: &Instance, world: World<'_>) -> Health {
-    if let Some(problem) = problem_of(&instance.into(), world) {
+    if let Some(problem) = problem(instance, world) {
         return Health {
             liveness: Liveness::RepairNeeded,
             reason: Some(problem.reason()),
@@ -219,7 +216,7 @@ fn liveness(instance: &Instance, workers: Option<&[Worker]>) -> Liveness {
         let fits = |one: &Worker| serves(one, instance) && !instance.unfit.contains(one.build());
         !instance.unfit.is_empty() && workers.is_some_and(|workers| !workers.iter().any(fits))
     };
-    match (instance.status, instance.wait_kind) {
+    match (instance.status, instance.wait_kind()) {
         (status, _) if status.is_terminal() => Liveness::Closed,
         (Status::Executing, _) => Liveness::Running,
         (Status::Runnable, _) if unserved() => Liveness::WaitingForWorker,

@@ -91,8 +91,8 @@ pub async fn a_failing_handler_changes_nothing(lab: Lab) {
         (CommandStatus::Failed, Some("not now"), None)
     );
     let after = lab.get(id).await;
-    assert_eq!((after.state, after.last_error), (before.state, None));
-    assert_eq!(after.due_at, before.due_at);
+    assert_eq!((after.state, after.row.last_error), (before.state, None));
+    assert_eq!(after.row.due_at, before.row.due_at);
 }
 
 pub async fn several_are_answered_in_one_commit_each_for_itself(lab: Lab) {

@@ -97,7 +97,7 @@ pub async fn nothing_wakes_it_and_nothing_is_lost(lab: Lab) {
     let after = lab.get(id).await;
     assert!(after.is_blocked() && after.last_error == before.last_error);
     assert_eq!((after.inbox.signals, after.inbox.updates), (2, 1));
-    assert_eq!(after.children_pending, 0);
+    assert_eq!(after.family.pending, 0);
     assert_eq!(after.aside, None);
     assert_eq!(lab.store.next_due().await.unwrap(), None);
     assert!(examined(lab.store.as_ref()).await.unwrap().is_empty());
@@ -112,7 +112,7 @@ pub async fn nothing_wakes_it_and_nothing_is_lost(lab: Lab) {
     lab.commit(claimed.claim, turn.into()).await;
     let found = lab.get(id).await;
     assert_eq!(
-        (found.status, found.last_error),
+        (found.row.status, found.row.last_error),
         (Status::AwaitingSignal, None)
     );
     assert_eq!(lab.record(second.id).await.status, CommandStatus::Applied);
@@ -136,7 +136,7 @@ pub async fn a_turn_that_blocks_does_nothing_else(lab: Lab) {
         assert_eq!(answer, expected(Status::Scheduled));
     }
     assert_eq!(lab.inbox(id).await, [paid.id, update.id]);
-    assert_eq!(lab.get(id).await.children_pending, 0);
+    assert_eq!(lab.get(id).await.family.pending, 0);
     assert_eq!(
         lab.kinds(id).await,
         ["signal_received", "update_accepted", "replay_blocked"]
@@ -150,7 +150,10 @@ pub async fn a_repair_lets_it_be_tried_again_and_says_so(lab: Lab) {
     assert_eq!(lab.repair(id).await, Operated::RepairDispatched);
     assert_eq!(lab.repair(id).await, Operated::RepairNotNeeded);
     let found = lab.get(id).await;
-    assert_eq!((found.status, found.last_error), (Status::Runnable, None));
+    assert_eq!(
+        (found.row.status, found.row.last_error),
+        (Status::Runnable, None)
+    );
     assert_eq!(lab.kinds(id).await, ["replay_blocked", "repaired"]);
     lab.turn(worker, id, Coded::then(unfit())).await;
     assert!(lab.get(id).await.is_blocked(), "it does not fit still");
@@ -279,7 +282,7 @@ pub async fn its_parent_waits_for_it(lab: Lab) {
     lab.commit(child.claim, Coded::then(unfit()).into()).await;
     let found = lab.get(parent).await;
     assert_eq!(
-        (found.status, found.children_pending),
+        (found.status, found.family.pending),
         (Status::AwaitingChildren, 1)
     );
     lab.repair(id).await;

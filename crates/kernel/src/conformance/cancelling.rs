@@ -48,7 +48,7 @@ pub async fn it_can_be_cancelled_from_every_status(lab: Lab) {
         );
         assert_eq!(found.last_error.as_deref(), Some("no longer wanted"));
         assert_eq!(lab.kinds(id).await.last(), Some(&"cancelled"));
-        assert_eq!((found.worker, found.wait_kind), (None, None));
+        assert_eq!((found.worker, found.wait_kind()), (None, None));
     }
     lab.pass(MINUTE);
     assert_eq!(lab.fire().await, 0, "no timer is left");
@@ -215,7 +215,7 @@ pub async fn a_parents_barrier_sees_it_as_an_end(lab: Lab) {
         .await;
     let c1 = lab.find(key("c1")).await.unwrap().id;
     cancelled(&lab, c1, 0).await;
-    assert_eq!(lab.get(parent).await.children_pending, 1);
+    assert_eq!(lab.get(parent).await.family.pending, 1);
     let c2 = lab.find(key("c2")).await.unwrap().id;
     cancelled(&lab, c2, 0).await;
     let joined = lab.claim(worker).await;
@@ -256,7 +256,7 @@ pub async fn a_long_reason_is_cut(lab: Lab) {
         ..cancelling(id)
     };
     lab.cancel(cancel).await;
-    assert!(lab.get(id).await.last_error.unwrap().len() < 17 << 10);
+    assert!(lab.get(id).await.row.last_error.unwrap().len() < 17 << 10);
 }
 
 pub async fn listeners_are_notified_of_its_end(lab: Lab) {

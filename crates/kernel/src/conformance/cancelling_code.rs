@@ -229,10 +229,10 @@ pub async fn it_reaches_workflows_and_machines_below_it(lab: Lab) {
     lab.commit(below, grandchild.into()).await;
     request_cancel(&lab, id, 4).await;
     let found = lab.get(id).await;
-    assert_eq!(found.children_pending, 1, "the workflow cleans up");
+    assert_eq!(found.family.pending, 1, "the workflow cleans up");
     assert_eq!(found.inbox.updates, 1);
     assert_eq!(lab.get(begun).await.inbox.updates, 1);
-    assert_eq!(lab.get(begun).await.children_pending, 0);
+    assert_eq!(lab.get(begun).await.family.pending, 0);
     assert_eq!(cancels(&lab).await.len(), 2);
     let mut claimed = lab.claim_some(worker, 9).await;
     claimed.sort_by_key(|one| one.claim.id());

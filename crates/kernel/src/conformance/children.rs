@@ -27,7 +27,7 @@ pub async fn spawn_starts_the_children_and_parks_the_parent_in_one_commit(lab: L
     );
     let found = lab.get(parent).await;
     assert_eq!(
-        (found.status, found.children_pending, found.barrier),
+        (found.status, found.family.pending, found.family.barrier),
         (Status::AwaitingChildren, 2, BarrierNumber(1))
     );
     assert_eq!(
@@ -35,7 +35,7 @@ pub async fn spawn_starts_the_children_and_parks_the_parent_in_one_commit(lab: L
         ("joined", 2, 0)
     );
     assert_eq!(
-        (found.wait_kind, found.wait_since),
+        (found.wait_kind(), found.wait_since()),
         (Some(WaitKind::Children), Some(lab.now()))
     );
     assert_eq!(
@@ -44,14 +44,17 @@ pub async fn spawn_starts_the_children_and_parks_the_parent_in_one_commit(lab: L
     );
     let two = lab.find(key("two")).await.unwrap();
     assert_eq!(
-        (two.parent, two.parent_barrier),
+        (two.row.parent, two.row.parent_barrier),
         (Some(parent), BarrierNumber(1))
     );
     assert_eq!(
-        (two.state, two.priority, two.status),
+        (two.state, two.row.priority, two.row.status),
         (json("[2]"), Priority(7), Status::Runnable)
     );
-    assert_eq!((two.cause, two.created_at), (Cause::Start, lab.now()));
+    assert_eq!(
+        (two.row.cause, two.row.created_at),
+        (Cause::Start, lab.now())
+    );
 }
 
 pub async fn children_take_what_they_leave_out_from_their_machine(lab: Lab) {
@@ -92,10 +95,10 @@ pub async fn children_take_what_they_leave_out_from_their_machine(lab: Lab) {
     .await;
     let found = lab.find(key("c")).await.unwrap();
     assert_eq!(
-        (found.version, found.step, found.queue),
+        (found.version, found.row.step, found.row.queue),
         (4, name("begin"), name("slow"))
     );
-    assert!(!found.history);
+    assert!(!found.row.history);
     assert_eq!(lab.find(key("d")).await.unwrap().version, 9);
 }
 
@@ -114,7 +117,7 @@ pub async fn children_that_are_duplicates_are_not_counted(lab: Lab) {
         spawn(vec![keyed("a"), keyed("taken"), keyed("a"), keyed("b")]),
     )
     .await;
-    assert_eq!(lab.get(parent).await.children_pending, 2);
+    assert_eq!(lab.get(parent).await.family.pending, 2);
     assert_eq!(
         lab.get(taken).await.parent,
         None,
@@ -139,10 +142,7 @@ pub async fn a_parent_whose_children_are_all_duplicates_goes_straight_on(lab: La
     for children in [vec![keyed("taken"), keyed("taken")], Vec::new()] {
         assert_eq!(lab.step(worker, spawn(children)).await, Status::Runnable);
         let found = lab.get(parent).await;
-        assert_eq!(
-            (found.status, found.children_pending),
-            (Status::Runnable, 0)
-        );
+        assert_eq!((found.status, found.family.pending), (Status::Runnable, 0));
     }
     let joined = lab.claim(worker).await;
     assert_eq!(
@@ -167,14 +167,14 @@ pub async fn the_parent_goes_on_when_the_last_child_has_ended(lab: Lab) {
     lab.step(worker, stop("broken")).await;
     let found = lab.get(parent).await;
     assert_eq!(
-        (found.status, found.children_pending),
+        (found.status, found.family.pending),
         (Status::AwaitingChildren, 1)
     );
     lab.pass(super::build::SECOND);
     lab.step(worker, done()).await;
     let found = lab.get(parent).await;
     assert_eq!(
-        (found.status, found.children_pending, found.cause),
+        (found.status, found.family.pending, found.cause),
         (Status::Runnable, 0, Cause::Children)
     );
     assert_eq!((found.due_at, found.timed_out), (Some(lab.now()), false));
@@ -292,12 +292,9 @@ pub async fn siblings_that_end_in_one_commit_lower_the_count_together(lab: Lab) 
             .all(|answer| *answer == Committed::Moved(Status::Done))
     );
     let [first, second] = [lab.get(parents[0]).await, lab.get(parents[1]).await];
+    assert_eq!((first.status, first.family.pending), (Status::Runnable, 0));
     assert_eq!(
-        (first.status, first.children_pending),
-        (Status::Runnable, 0)
-    );
-    assert_eq!(
-        (second.status, second.children_pending),
+        (second.status, second.family.pending),
         (Status::AwaitingChildren, 1)
     );
     let kinds = lab.kinds(parents[0]).await;
@@ -323,7 +320,7 @@ pub async fn a_child_that_ends_twice_is_counted_once(lab: Lab) {
     assert_eq!(first, Committed::Moved(Status::Done));
     let again = lab.commit(twice, done()).await;
     assert_eq!(again, Committed::Repeated(Status::Done));
-    assert_eq!(lab.get(parent).await.children_pending, 1);
+    assert_eq!(lab.get(parent).await.family.pending, 1);
 }
 
 pub async fn a_scheduled_child_is_waited_for(lab: Lab) {
@@ -345,11 +342,11 @@ pub async fn a_family_of_exactly_the_limit_is_taken(lab: Lab) {
     let parent = lab.start(plain()).await;
     let status = lab.step(worker, spawn(many(10_000))).await;
     assert_eq!(status, Status::AwaitingChildren);
-    assert_eq!(lab.get(parent).await.children_pending, 10_000);
+    assert_eq!(lab.get(parent).await.family.pending, 10_000);
     let ended = lab.claim_some(worker, 500).await.into_iter();
     let commits = ended.map(|one| commit(one.claim, done())).collect();
     lab.commit_all(commits).await;
-    assert_eq!(lab.get(parent).await.children_pending, 9_500);
+    assert_eq!(lab.get(parent).await.family.pending, 9_500);
 }
 
 pub async fn children_have_children_to_any_depth(lab: Lab) {

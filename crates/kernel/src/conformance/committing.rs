@@ -19,19 +19,23 @@ pub async fn next_moves_on_and_is_runnable_at_once(lab: Lab) {
     assert_eq!(lab.step(worker, next("b")).await, Status::Runnable);
     let found = lab.get(id).await;
     assert_eq!(
-        (found.step.as_str(), found.step_seq, found.attempt),
+        (
+            found.row.step.as_str(),
+            found.row.step_seq,
+            found.row.attempt
+        ),
         ("b", 2, 0)
     );
     assert_eq!(
-        (found.state.as_str(), found.cause),
+        (found.state.as_str(), found.row.cause),
         ("{\"to\":1}", Cause::Next)
     );
     assert_eq!(
-        (found.due_at, found.worker, found.updated_at),
+        (found.row.due_at, found.row.worker, found.updated_at),
         (Some(lab.now()), None, lab.now())
     );
     assert_eq!(
-        (found.first_step, found.created_at),
+        (found.first_step, found.row.created_at),
         (name("start"), lab.now() - SECOND)
     );
     let claimed = lab.claim(worker).await;
@@ -56,7 +60,7 @@ pub async fn next_with_a_delay_is_scheduled_until_then(lab: Lab) {
     let due = lab.now() + Duration::from_millis(1500);
     let found = lab.get(id).await;
     assert_eq!(
-        (found.step.as_str(), found.due_at, found.wait_kind),
+        (found.step.as_str(), found.due_at, found.wait_kind()),
         ("b", Some(due), None)
     );
     lab.clock.set(due);
@@ -104,11 +108,11 @@ pub async fn done_ends_with_a_result(lab: Lab) {
     assert_eq!(lab.step(worker, done()).await, Status::Done);
     let found = lab.get(id).await;
     assert_eq!(
-        (found.result, found.last_error),
+        (found.result, found.row.last_error),
         (Some(json("{\"sum\":42}")), None)
     );
     assert_eq!(
-        (found.finished_at, found.due_at, found.worker),
+        (found.row.finished_at, found.row.due_at, found.row.worker),
         (Some(lab.now()), None, None)
     );
     assert_eq!(found.state, json("[7]"), "its last state stays");
@@ -124,10 +128,10 @@ pub async fn stop_ends_with_an_error(lab: Lab) {
     );
     let found = lab.get(id).await;
     assert_eq!(
-        (found.result, found.last_error.as_deref()),
+        (found.result, found.row.last_error.as_deref()),
         (None, Some("the card was declined: 🙁"))
     );
-    assert_eq!(found.finished_at, Some(lab.now()));
+    assert_eq!(found.row.finished_at, Some(lab.now()));
 }
 
 pub async fn nothing_happens_to_what_has_ended(lab: Lab) {
@@ -169,7 +173,7 @@ pub async fn a_long_error_text_is_cut(lab: Lab) {
     let worker = lab.worker("w").await;
     let id = lab.start(plain()).await;
     lab.step(worker, stop(&"é".repeat(20_000))).await;
-    let error = lab.get(id).await.last_error.unwrap();
+    let error = lab.get(id).await.row.last_error.unwrap();
     assert!(
         error.len() < 17_000 && error.ends_with("(40000 bytes in all)"),
         "{}",

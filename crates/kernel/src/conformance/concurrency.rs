@@ -189,7 +189,7 @@ pub async fn eight_workers_join_every_family_once(lab: Lab) {
     for parent in parents {
         let found = lab.get(parent).await;
         assert_eq!(
-            (found.status, found.children_pending, found.barrier.0),
+            (found.status, found.family.pending, found.family.barrier.0),
             (Status::Done, 0, 1)
         );
     }
@@ -264,7 +264,7 @@ pub async fn of_many_commits_of_one_claim_one_counts(lab: Lab) {
     assert_eq!(first, 1);
     let found = lab.get(parent).await;
     assert_eq!(
-        (found.status, found.children_pending),
+        (found.status, found.family.pending),
         (Status::AwaitingChildren, 1)
     );
 }

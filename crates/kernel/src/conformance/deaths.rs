@@ -414,10 +414,7 @@ pub async fn a_parent_is_notified_of_a_child_that_killed_its_workers(lab: Lab) {
             die(&lab).await;
         }
         let found = lab.get(parent).await;
-        assert_eq!(
-            (found.status, found.children_pending),
-            (Status::Runnable, 0)
-        );
+        assert_eq!((found.status, found.family.pending), (Status::Runnable, 0));
         let worker = lab.worker("w").await;
         let claimed = lab.claim(worker).await;
         assert_eq!(claimed.children[0].status, Status::Failed);

@@ -159,7 +159,7 @@ pub async fn a_build_does_not_get_again_what_it_could_not_run(lab: Lab) {
     );
     let urgent_one = lab.get(id).await;
     assert_eq!(
-        (urgent_one.status, urgent_one.unfit),
+        (urgent_one.row.status, urgent_one.row.unfit),
         (Status::Runnable, vec![name("old")])
     );
     // The old build steps over it, in one lane and in several.
@@ -305,7 +305,10 @@ pub async fn it_is_cancelled_at_once_and_keeps_its_key(lab: Lab) {
         Operated::Cancelled { id, children: 0 }
     );
     let found = lab.get(id).await;
-    assert_eq!((found.status, found.unfit), (Status::Cancelled, Vec::new()));
+    assert_eq!(
+        (found.row.status, found.row.unfit),
+        (Status::Cancelled, Vec::new())
+    );
     assert_eq!(released(&lab, "new", true).await, 0);
 }
 
@@ -340,7 +343,7 @@ pub async fn a_retry_and_a_death_count_and_a_block_does_not(lab: Lab) {
     assert_eq!(lab.reclaim().await, 1);
     let found = lab.get(id).await;
     assert_eq!(
-        (found.attempt, found.unfit),
+        (found.row.attempt, found.row.unfit),
         (2, vec![name("old")]),
         "it is still nothing for the old build"
     );

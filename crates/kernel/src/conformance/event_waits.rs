@@ -29,7 +29,7 @@ pub async fn a_machine_waits_for_an_event_and_takes_it(lab: Lab) {
     let found = lab.get(id).await;
     let deadline = lab.now() + MINUTE;
     assert_eq!(
-        (found.status, found.due_at, found.wait_kind),
+        (found.status, found.due_at, found.wait_kind()),
         (
             Status::AwaitingSignal,
             Some(deadline),
@@ -47,7 +47,7 @@ pub async fn a_machine_waits_for_an_event_and_takes_it(lab: Lab) {
     assert_eq!(waiter.event_type, name("order"));
     assert_eq!(waiter.conditions, order(1).conditions);
     assert_eq!((waiter.since, waiter.deadline), (lab.now(), Some(deadline)));
-    assert_eq!(Some(&waiter.wait_id), found.wait_id.as_ref());
+    assert_eq!(Some(&waiter.wait_id), found.wait_id());
     lab.pass(SECOND);
     assert_eq!(lab.tell(ordered(2)).await, 0);
     let event = lab.publish(known_as("e", ordered(1))).await;
@@ -65,14 +65,14 @@ pub async fn a_machine_waits_for_an_event_and_takes_it(lab: Lab) {
     );
     assert_eq!(
         (&came.wait_id, came.source.as_deref()),
-        (&found.wait_id, Some("e"))
+        (&found.wait_id().cloned(), Some("e"))
     );
     assert_eq!(came.arguments, arguments_of("{\"id\":1}"));
     lab.commit(claimed.claim, next("then")).await;
     let record = lab.record(came.id).await;
     assert_eq!(
         (record.status, record.wait_id, record.step_sequence),
-        (CommandStatus::Applied, found.wait_id.clone(), Some(2))
+        (CommandStatus::Applied, found.wait_id().cloned(), Some(2))
     );
     let events = lab.events(id).await;
     let matched = HistoryEvent::EventMatched {
@@ -81,7 +81,7 @@ pub async fn a_machine_waits_for_an_event_and_takes_it(lab: Lab) {
         event_id: name("e"),
         message_sequence: Sequence(1),
         command_sequence: Some(Sequence(1)),
-        wait_id: found.wait_id.unwrap(),
+        wait_id: found.wait_id().cloned().unwrap(),
     };
     assert!(
         events.iter().any(|entry| entry.what == matched),
@@ -145,8 +145,8 @@ pub async fn a_signal_or_one_of_several_events_ends_the_wait(lab: Lab) {
     for which in 0..4 {
         let id = lab.awaiting(worker, plain(), waits()).await;
         let found = lab.get(id).await;
-        assert_eq!(found.wait_kind, Some(WaitKind::Signal), "the first kind");
-        assert_eq!(found.awaits.len(), 3, "a name is listed once");
+        assert_eq!(found.wait_kind(), Some(WaitKind::Signal), "the first kind");
+        assert_eq!(found.awaited().len(), 3, "a name is listed once");
         assert_eq!(lab.waiters().await.len(), 3);
         lab.signal(id, "other").await;
         assert_eq!(lab.tell(ordered(3)).await, 0);
@@ -369,7 +369,7 @@ pub async fn a_workflow_waits_for_events_each_under_its_operation(lab: Lab) {
     let id = lab.coded(worker, workflow(), Coded::parks(park)).await;
     let found = lab.get(id).await;
     assert_eq!(
-        (found.status, found.wait_kind, found.due_at),
+        (found.status, found.wait_kind(), found.due_at),
         (Status::AwaitingSignal, Some(WaitKind::Event), Some(until))
     );
     assert_eq!(lab.liveness(id).await, Liveness::WaitingForEvent);

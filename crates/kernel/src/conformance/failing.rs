@@ -348,7 +348,7 @@ pub async fn a_worker_that_dies_before_the_time_limit_has_not_passed_it(lab: Lab
     assert_eq!(lab.fire().await, 1);
     let found = lab.get(id).await;
     assert_eq!(
-        (found.status, found.attempt, found.last_error),
+        (found.row.status, found.row.attempt, found.row.last_error),
         (Status::Runnable, 1, None)
     );
     assert_eq!(lab.kinds(id).await, ["reclaimed"]);

@@ -210,7 +210,7 @@ pub async fn a_commit_twice_in_one_batch_counts_once(lab: Lab) {
             Committed::Repeated(Status::Done)
         ]
     );
-    assert_eq!(lab.get(parent).await.children_pending, 1);
+    assert_eq!(lab.get(parent).await.family.pending, 1);
 }
 
 pub async fn a_stale_commit_changes_nothing(lab: Lab) {
@@ -273,7 +273,7 @@ pub async fn the_end_of_a_child_under_a_lost_claim_does_not_move_its_parent(lab:
     assert_eq!(lab.commit(lost, done()).await, Committed::Stale);
     let found = lab.get(parent).await;
     assert_eq!(
-        (found.status, found.children_pending),
+        (found.status, found.family.pending),
         (Status::AwaitingChildren, 1)
     );
     assert_eq!(

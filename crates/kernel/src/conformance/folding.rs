@@ -58,7 +58,7 @@ pub async fn attempts_after_the_tenth_are_one_entry(lab: Lab) {
     };
     assert_eq!(last.what.folded(), Some(&expected));
     assert_eq!((last.at, last.seq), (lab.now(), 21 + 90));
-    assert_eq!(lab.get(id).await.history_events, last.seq);
+    assert_eq!(lab.get(id).await.history_seq, last.seq);
 
     lab.step(worker, next("b")).await;
     run(&lab, worker, 11, |_| retry(0)).await;
@@ -182,7 +182,7 @@ pub async fn attempts_without_a_history_are_not_recorded(lab: Lab) {
     let worker = lab.worker("w").await;
     run(&lab, worker, 15, |_| retry(0)).await;
     assert!(lab.events(id).await.is_empty());
-    assert_eq!(lab.get(id).await.history_events, 0);
+    assert_eq!(lab.get(id).await.history_seq, 0);
 }
 
 /// A step of a workflow's code that failed so often, and is to be tried again in a minute.
@@ -265,7 +265,7 @@ pub async fn steps_of_a_workflow_that_fail_in_turn_are_one_entry_each(lab: Lab) 
     fail_in_turn(&lab, worker, id, 13, 60).await;
     let events = lab.events(id).await;
     assert_eq!(events.len(), before, "it has not grown");
-    let last = lab.get(id).await.history_events;
+    let last = lab.get(id).await.history_seq;
     let expected = [(last - 1, 1, (11, 60, 50, 0)), (last, 2, (11, 60, 50, 0))];
     assert_eq!(folds(&lab, id).await, expected);
     assert!(events.is_sorted_by_key(|entry| entry.seq));

@@ -62,7 +62,7 @@ pub async fn the_signal_that_woke_the_failed_step_is_handed_again(lab: Lab) {
     let source = lab
         .get(second)
         .await
-        .resume_source
+        .resume_source()
         .expect("something woke it");
     assert_eq!(
         (source.kind, source.command_id),

@@ -53,10 +53,10 @@ pub async fn the_children_that_the_failed_step_joined_are_handed_again(lab: Lab)
         );
         let found = lab.get(run).await;
         assert_eq!(
-            (found.status, found.children_pending, found.children_needed),
+            (found.status, found.family.pending, found.family.needed),
             (Status::Runnable, 0, 0)
         );
-        let source = found.resume_source.map(|source| source.kind);
+        let source = found.resume_source().map(|source| source.kind);
         assert_eq!(source, Some(ResumeKind::Children));
         let handed = lab
             .events(run)
@@ -77,7 +77,10 @@ pub async fn the_children_that_the_failed_step_joined_are_handed_again(lab: Lab)
         lab.commit(claimed.claim, retry(0)).await;
         assert_eq!(joining(&lab, worker, stop("no")).await, 2, "round {round}");
         let found = lab.get(run).await;
-        assert_eq!((found.resume_source, found.status), (None, Status::Failed));
+        assert_eq!(
+            (found.resume_source(), found.status),
+            (None, Status::Failed)
+        );
     }
     // It goes on, and its next barrier has children of its own.
     run = lab.restarted(run).await;
@@ -136,7 +139,7 @@ pub async fn a_child_that_was_restarted_first_is_waited_for(lab: Lab) {
     let second = lab.restarted(parent).await;
     let found = lab.get(second).await;
     assert_eq!(
-        (found.status, found.children_pending, found.children_needed),
+        (found.status, found.family.pending, found.family.needed),
         (Status::AwaitingChildren, 1, 1)
     );
     assert!(
@@ -180,20 +183,17 @@ pub async fn children_that_were_missing_are_handed_as_they_are(lab: Lab) {
     assert_eq!(joining(&lab, worker, stop("no")).await, 3);
     let second = lab.restarted(parent).await;
     let found = lab.get(second).await;
-    assert_eq!(
-        (found.status, found.children_pending),
-        (Status::Runnable, 2)
-    );
+    assert_eq!((found.status, found.family.pending), (Status::Runnable, 2));
     let joined = lab.claim(worker).await;
     assert_eq!((joined.claim.id(), joined.children.len()), (second, 3));
     // Their ends are counted there, and open nothing.
     lab.step(worker, done()).await;
-    assert_eq!(lab.get(second).await.children_pending, 1);
+    assert_eq!(lab.get(second).await.family.pending, 1);
     lab.commit(joined.claim, stop("no")).await;
     // One ended while no parent counted its end.
     lab.step(worker, done()).await;
     let third = lab.restarted(second).await;
-    assert_eq!(lab.get(third).await.children_pending, 0);
+    assert_eq!(lab.get(third).await.family.pending, 0);
     assert_eq!(joining(&lab, worker, done()).await, 3);
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use abide_core::model::{
     Command, CommandId, CommandKind, CommandStatus, Entry, HistoryEvent, Instance, InstanceId,
-    Kind, Sequence, Status, WaitId, WaitKind,
+    Kind, Row, Sequence, Status, WaitId, WaitKind,
 };
 
 /// Finds what breaks an invariant in these instances and these records. `whole` is true if they are all that a store
@@ -76,7 +76,7 @@ fn of_record(record: &Command) -> Option<String> {
 
 /// Checks the columns of an instance that describe its inbox.
 fn of_inbox(instance: &Instance) -> Vec<String> {
-    let Instance { id, status, .. } = instance;
+    let Row { id, status, .. } = &instance.row;
     let inbox = instance.inbox;
     let runs = matches!(status, Status::Runnable | Status::Executing);
     let checks = [
@@ -105,8 +105,8 @@ fn of_inbox(instance: &Instance) -> Vec<String> {
             "has nothing pending when it has ended",
         ),
         (
-            instance.resume_source.is_none()
-                || instance.wait_kind.is_some()
+            instance.resume_source().is_none()
+                || instance.wait_kind().is_some()
                     && !matches!(status, Status::AwaitingSignal | Status::AwaitingChildren),
             "was woken from a wait only when it waits no more",
         ),
@@ -134,7 +134,7 @@ fn is_parked(instance: &Instance) -> bool {
 }
 
 fn has_distinct_waits(instance: &Instance) -> bool {
-    let mut ids: Vec<&WaitId> = instance.waits.iter().map(|wait| &wait.id).collect();
+    let mut ids: Vec<&WaitId> = instance.waits().iter().map(|wait| &wait.id).collect();
     ids.sort_unstable();
     ids.windows(2).all(|pair| pair[0] != pair[1])
 }
@@ -171,7 +171,7 @@ fn of_runs(instances: &[Instance], records: &[Command]) -> Vec<String> {
                 "instance {id}: of {last} commands there are {given:?}"
             ));
         }
-        for wait in &run.waits {
+        for wait in run.waits() {
             let taken = wait.command_id.and_then(|id| received.get(&id));
             if taken.is_some_and(|record| record.wait_id.as_ref() != Some(&wait.id)) {
                 let (id, wait) = (run.id, &wait.id);
@@ -227,7 +227,7 @@ fn of_waits(instances: &[Instance], records: &[Command]) -> Vec<String> {
     let waits = |one: &&Instance| {
         one.kind == Kind::Workflow
             && one.status == Status::AwaitingSignal
-            && matches!(one.wait_kind, Some(WaitKind::Signal | WaitKind::Event))
+            && matches!(one.wait_kind(), Some(WaitKind::Signal | WaitKind::Event))
     };
     let waiting: BTreeMap<InstanceId, &Instance> = instances
         .iter()
@@ -237,7 +237,7 @@ fn of_waits(instances: &[Instance], records: &[Command]) -> Vec<String> {
     let there = |record: &&Command| record.status == CommandStatus::Received;
     let missed = records.iter().filter(there).filter_map(|record| {
         let parked = waiting.get(&record.instance?)?;
-        parked.awaits.contains(&record.name).then(|| {
+        parked.awaited().contains(&record.name).then(|| {
             let (id, name) = (parked.id, &record.name);
             format!("workflow {id} waits for {name}, and {} is there", record.id)
         })

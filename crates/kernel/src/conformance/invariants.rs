@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use abide_core::model::{
-    Command, Entry, HistoryEvent, Instance, InstanceId, Key, Kind, Status, UniqueKey, WaitKind,
+    Command, Entry, HistoryEvent, Instance, InstanceId, Key, Kind, Row, Status, UniqueKey, WaitKind,
 };
 use abide_core::rules::liveness::Liveness;
 
@@ -130,7 +130,7 @@ pub async fn history(store: &dyn Store, id: InstanceId) -> Result<Vec<Entry>> {
 
 /// Checks the other columns against the status.
 fn of_row(instance: &Instance) -> Vec<String> {
-    let Instance { id, status, .. } = instance;
+    let Row { id, status, .. } = &instance.row;
     let ended = status.is_terminal();
     let sleeps = matches!(
         status,
@@ -167,13 +167,13 @@ fn of_row(instance: &Instance) -> Vec<String> {
         ),
         (
             *status != Status::AwaitingSignal
-                || !instance.awaits.is_empty()
-                || instance.wait_kind == Some(WaitKind::Condition),
+                || !instance.awaited().is_empty()
+                || instance.wait_kind() == Some(WaitKind::Condition),
             "waits for a signal that has a name, or for a condition",
         ),
         (
             *status != Status::AwaitingChildren
-                || (1..=instance.children_pending).contains(&instance.children_needed),
+                || (1..=instance.family.pending).contains(&instance.family.needed),
             "waits for children that there are",
         ),
         (
@@ -196,7 +196,7 @@ fn of_row(instance: &Instance) -> Vec<String> {
 /// Finds what breaks an invariant in the history of an instance, given all of it: each number after `started` is one
 /// event's, it records each step in its turn and each child's end once, and ends as the instance did (rule 16.1).
 pub fn of_history(instance: &Instance, entries: &[Entry]) -> Vec<String> {
-    let Instance { id, status, .. } = instance;
+    let Row { id, status, .. } = &instance.row;
     if !instance.history {
         let kind = entries.first().map(|entry| entry.what.kind());
         let problem =
@@ -419,10 +419,10 @@ fn of_families(instances: &[Instance]) -> Vec<String> {
     }
     let mut found = Vec::new();
     for parent in instances.iter().filter(|one| !one.status.is_terminal()) {
-        let barrier = (parent.kind == Kind::Machine).then_some(parent.barrier);
+        let barrier = (parent.kind == Kind::Machine).then_some(parent.family.barrier);
         let real = living.get(&(parent.id, barrier)).copied().unwrap_or(0);
-        if parent.children_pending != real {
-            let (id, counted) = (parent.id, parent.children_pending);
+        if parent.family.pending != real {
+            let (id, counted) = (parent.id, parent.family.pending);
             found.push(format!(
                 "instance {id} counts {counted} children, and {real} have not ended"
             ));

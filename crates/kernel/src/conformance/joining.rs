@@ -22,7 +22,7 @@ pub async fn a_barrier_opens_early_when_at_least_k_have_ended(lab: Lab) {
     lab.step(worker, done()).await;
     let found = lab.get(parent).await;
     assert_eq!(
-        (found.status, found.cause, found.children_pending),
+        (found.status, found.cause, found.family.pending),
         (Status::Runnable, Cause::Children, 1)
     );
     let joined = lab.claim(worker).await;
@@ -66,7 +66,7 @@ pub async fn at_least_as_many_as_were_inserted_is_enough_where_keys_were_taken(l
     let children = vec![keyed("taken"), keyed("free")];
     lab.step(worker, join(children, Some(2), None)).await;
     let found = lab.get(parent).await;
-    assert_eq!((found.children_pending, found.children_needed), (1, 1));
+    assert_eq!((found.family.pending, found.family.needed), (1, 1));
     lab.step(worker, done()).await;
     assert_eq!(lab.status(holder).await, Status::Done);
     lab.step(worker, done()).await;
@@ -83,7 +83,7 @@ pub async fn at_least_none_goes_straight_on_with_its_children_running(lab: Lab) 
     );
     let joined = lab.claim(worker).await;
     assert_eq!((joined.claim.id(), joined.children.len()), (parent, 2));
-    assert_eq!(lab.get(parent).await.children_pending, 2);
+    assert_eq!(lab.get(parent).await.family.pending, 2);
 }
 
 pub async fn a_barrier_with_a_deadline_wakes_its_parent_with_what_there_is(lab: Lab) {
@@ -140,10 +140,7 @@ pub async fn a_child_that_ends_late_is_recorded_and_opens_nothing(lab: Lab) {
     let late = lab.claim(worker).await;
     lab.commit(late.claim, done()).await;
     let found = lab.get(parent).await;
-    assert_eq!(
-        (found.status, found.children_pending),
-        (Status::Executing, 0)
-    );
+    assert_eq!((found.status, found.family.pending), (Status::Executing, 0));
     assert_eq!(lab.kinds(parent).await.last(), Some(&"child_ended"));
     assert_eq!(
         lab.commit(joined.claim, done()).await,
@@ -163,10 +160,10 @@ pub async fn a_child_of_an_earlier_barrier_does_not_count_for_a_later_one(lab: L
     lab.commit(late.claim, done()).await;
     let found = lab.get(parent).await;
     assert_eq!(
-        (found.status, found.children_pending),
+        (found.status, found.family.pending),
         (Status::AwaitingChildren, 1)
     );
-    assert_eq!(found.barrier, BarrierNumber(2));
+    assert_eq!(found.family.barrier, BarrierNumber(2));
     lab.step(worker, done()).await;
     let joined = lab.claim(worker).await;
     assert_eq!(
@@ -208,7 +205,7 @@ pub async fn a_late_child_and_its_parent_can_commit_together(lab: Lab) {
         let found = lab.get(parent).await;
         assert_eq!(found.status == Status::Executing, is_next);
         if !found.status.is_terminal() {
-            assert_eq!(found.children_pending, pending, "{outcome:?}");
+            assert_eq!(found.family.pending, pending, "{outcome:?}");
         }
         while let Some(left) = lab.claim_some(worker, 1).await.pop() {
             lab.commit(left.claim, done()).await;

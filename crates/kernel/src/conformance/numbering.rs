@@ -68,16 +68,16 @@ pub async fn commands_of_a_run_are_numbered_refused_ones_too(lab: Lab) {
     let after = lab.get(id).await;
     assert_eq!(
         (
-            after.status,
-            after.finished_at,
+            after.row.status,
+            after.row.finished_at,
             after.result,
-            after.inbox.sequence
+            after.row.inbox.sequence
         ),
         (
-            ended.status,
-            ended.finished_at,
+            ended.row.status,
+            ended.row.finished_at,
             ended.result,
-            ended.inbox.sequence
+            ended.row.inbox.sequence
         ),
     );
     let all: Vec<i64> = numbers(&lab, id).await.iter().map(|(_, n)| *n).collect();

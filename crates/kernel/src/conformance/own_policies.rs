@@ -172,7 +172,7 @@ pub async fn a_worker_that_dies_is_not_a_failure_of_the_step(lab: Lab) {
     for id in ids {
         let found = lab.get(id).await;
         assert_eq!(
-            (found.status, found.attempt, found.last_error),
+            (found.row.status, found.row.attempt, found.row.last_error),
             (Status::Runnable, 1, None)
         );
         assert_eq!(lab.kinds(id).await, ["reclaimed"]);
@@ -197,7 +197,7 @@ pub async fn a_child_goes_by_the_policy_that_it_was_spawned_with(lab: Lab) {
     let child = lab.find(key("c")).await.unwrap();
     assert_eq!(lab.step(worker, fail("once")).await, Status::Scheduled);
     assert_eq!(lab.status(parent).await, Status::AwaitingChildren);
-    assert_eq!(lab.get(parent).await.children_pending, 1);
+    assert_eq!(lab.get(parent).await.family.pending, 1);
     lab.pass(SECOND);
     lab.fire().await;
     let claimed = lab.claim(worker).await;

@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use abide_core::model::{
-    Answered, Cancel, Claim, Claimed, Command, CommandId, CommandKind, Commit, Committed,
-    Delivered, Entry, Event, EventSequence, HistoryEvent, Instance, InstanceId, Name, NewCommand,
-    Operated, Operation, OperationWait, Outcome, ParentRef, Published, Refusal, ResumeSource, Run,
-    Started, Target, Timestamp, WaitId, WaitKind, Waiter, Worker, WorkerId,
+    Answered, Awaits, Cancel, Claim, Claimed, Command, CommandId, CommandKind, Commit, Committed,
+    Delivered, Entry, Epoch, Event, EventSequence, Family, HistoryEvent, Instance, InstanceId,
+    Name, NewCommand, Operated, Operation, OperationWait, Outcome, ParentRef, Published, Refusal,
+    ResumeSource, Row, Run, Scopes, Settled, Started, Target, Timestamp, WaitId, WaitKind, Waiter,
+    Worker, WorkerId,
 };
 
 use super::invariants::history;
@@ -634,23 +635,42 @@ impl Renamed {
         }
     }
 
+    /// Without the fields that a store on a server does not send.
     fn instance(&mut self, instance: Instance) -> Instance {
-        Instance {
-            id: self.id(instance.id),
-            worker: instance.worker.map(|id| self.worker_id(id)),
-            parent: instance.parent.map(|id| self.id(id)),
-            wait_id: instance.wait_id.as_ref().map(|id| self.wait_id(id)),
-            waits: self.waits(instance.waits),
-            resume_source: instance.resume_source.map(|source| ResumeSource {
+        let row = Row {
+            scopes: Scopes::NONE,
+            lease: None,
+            epoch: Epoch::default(),
+            settled: Settled::default(),
+            attended: Vec::new(),
+            folding: Vec::new(),
+            family: Family {
+                ended: 0,
+                ..instance.row.family
+            },
+            id: self.id(instance.row.id),
+            worker: instance.row.worker.map(|id| self.worker_id(id)),
+            parent: instance.row.parent.map(|id| self.id(id)),
+            awaits: instance.row.awaits.map(|awaits| self.awaits(awaits)),
+            last_error: instance.row.last_error.map(|text| self.error(&text)),
+            run: Run {
+                first: instance.row.run.first.map(|id| self.id(id)),
+                ..instance.row.run
+            },
+            ..instance.row
+        };
+        Instance { row, ..instance }
+    }
+
+    fn awaits(&mut self, awaits: Awaits) -> Awaits {
+        Awaits {
+            id: awaits.id.as_ref().map(|id| self.wait_id(id)),
+            waits: self.waits(awaits.waits),
+            resumed: awaits.resumed.map(|source| ResumeSource {
                 command_id: source.command_id.map(|id| self.command_id(id)),
                 ..source
             }),
-            last_error: instance.last_error.map(|text| self.error(&text)),
-            run: Run {
-                first: instance.run.first.map(|id| self.id(id)),
-                ..instance.run
-            },
-            ..instance
+            ..awaits
         }
     }
 

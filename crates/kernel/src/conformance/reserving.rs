@@ -192,7 +192,7 @@ pub async fn a_child_opens_what_was_reserved_and_is_waited_for(lab: Lab) {
         (child.parent, child.status),
         (Some(parent), Status::Runnable)
     );
-    assert_eq!(lab.get(parent).await.children_pending, 1);
+    assert_eq!(lab.get(parent).await.family.pending, 1);
     lab.step(worker, done()).await;
     assert_eq!(lab.claim(worker).await.children[0].id, id);
 }

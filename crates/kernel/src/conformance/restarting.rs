@@ -27,12 +27,17 @@ pub async fn a_failed_one_goes_on_where_it_ended(lab: Lab) {
     assert_eq!((run_number, answer.outcome()), (2, "restarted"));
     let new = lab.get(id).await;
     assert_eq!(
-        (new.status, new.step.as_str(), new.attempt, new.step_seq),
+        (
+            new.row.status,
+            new.row.step.as_str(),
+            new.row.attempt,
+            new.row.step_seq
+        ),
         (Status::Runnable, "pay", 0, 1)
     );
     assert_eq!(new.state, json("{\"again\":1}"), "its last state");
     assert_eq!(
-        (new.run.first, new.key, new.last_error),
+        (new.row.run.first, new.key, new.row.last_error),
         (Some(first), Some(key("k")), None)
     );
     let old = lab.get(first).await;
@@ -185,10 +190,10 @@ pub async fn a_parent_that_still_waits_waits_for_the_child_once_more(lab: Lab) {
     lab.step(worker, spawn(vec![keyed("c1"), keyed("c2")]))
         .await;
     lab.step(worker, stop("no")).await;
-    assert_eq!(lab.get(parent).await.children_pending, 1);
+    assert_eq!(lab.get(parent).await.family.pending, 1);
     let c1 = lab.restarted(key("c1")).await;
     let found = lab.get(parent).await;
-    assert_eq!((found.children_pending, found.children_needed), (2, 2));
+    assert_eq!((found.family.pending, found.family.needed), (2, 2));
     let barrier = BarrierNumber(1);
     let children = lab.store.children(parent, barrier).await.unwrap();
     let mut there: Vec<_> = children.iter().map(|one| one.id).collect();
@@ -210,13 +215,10 @@ pub async fn a_child_restarted_after_the_barrier_opened_is_counted_and_opens_not
     lab.step(worker, stop("no")).await;
     let joined = lab.claim(worker).await;
     lab.restarted(key("c1")).await;
-    assert_eq!(lab.get(parent).await.children_pending, 1);
+    assert_eq!(lab.get(parent).await.family.pending, 1);
     lab.step(worker, done()).await;
     let found = lab.get(parent).await;
-    assert_eq!(
-        (found.children_pending, found.status),
-        (0, Status::Executing)
-    );
+    assert_eq!((found.family.pending, found.status), (0, Status::Executing));
     assert_eq!(
         lab.commit(joined.claim, done()).await,
         abide_core::model::Committed::Moved(Status::Done)

@@ -21,14 +21,14 @@ fn by(kind: ResumeKind, command_id: Option<CommandId>) -> Option<ResumeSource> {
 async fn source(lab: &Lab, id: InstanceId) -> Option<ResumeSource> {
     let found = lab.get(id).await;
     let wait = waiting(&found).unwrap_or_else(|| panic!("it shows its wait: {found:?}"));
-    assert_eq!(wait.kind, found.wait_kind.unwrap());
+    assert_eq!(wait.kind, found.wait_kind().unwrap());
     wait.resume_source
 }
 
 /// Checks that no source is shown any more: what woke it is applied.
 async fn is_over(lab: &Lab, id: InstanceId) {
     let found = lab.get(id).await;
-    assert_eq!((found.resume_source, waiting(&found)), (None, None));
+    assert_eq!((found.resume_source(), waiting(&found)), (None, None));
 }
 
 pub async fn a_signal_is_named_from_when_it_comes_until_it_is_applied(lab: Lab) {
@@ -246,5 +246,5 @@ pub async fn a_workflow_that_is_cancelled_says_so(lab: Lab) {
     lab.cancel(cancelling(id)).await;
     let cancel = lab.inbox(id).await[0];
     let named = by(ResumeKind::Cancel, Some(cancel));
-    assert_eq!(lab.get(id).await.resume_source, named);
+    assert_eq!(lab.get(id).await.resume_source(), named);
 }

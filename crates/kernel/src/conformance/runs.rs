@@ -31,27 +31,34 @@ pub async fn a_run_closes_and_the_next_opens_in_one_commit(lab: Lab) {
     assert_eq!(status, Status::Continued);
     let old = lab.get(first).await;
     assert_eq!(
-        (old.status, old.finished_at, old.state),
+        (old.row.status, old.row.finished_at, old.state),
         (Status::Continued, Some(lab.now()), json("{\"to\":1}"))
     );
-    assert_eq!((old.run.number, old.run.first), (1, None));
+    assert_eq!((old.row.run.number, old.row.run.first), (1, None));
     let new = lab.find(key("k")).await.unwrap();
-    assert_ne!(new.id, first);
-    assert_eq!((new.run.number, new.run.first), (2, Some(first)));
+    assert_ne!(new.row.id, first);
+    assert_eq!((new.row.run.number, new.row.run.first), (2, Some(first)));
     assert_eq!(
-        (new.status, new.step.as_str(), new.first_step.as_str()),
+        (
+            new.row.status,
+            new.row.step.as_str(),
+            new.first_step.as_str()
+        ),
         (Status::Runnable, "again", "again")
     );
     assert_eq!(
-        (new.state, new.step_seq, new.attempt),
+        (new.state, new.row.step_seq, new.row.attempt),
         (json("{\"run\":2}"), 1, 0)
     );
     assert_eq!(
-        (new.priority.0, new.created_at, new.due_at),
+        (new.row.priority.0, new.row.created_at, new.row.due_at),
         (3, lab.now(), Some(lab.now()))
     );
     let claimed = lab.claim(worker).await;
-    assert_eq!((claimed.claim.id(), claimed.cause), (new.id, Cause::Start));
+    assert_eq!(
+        (claimed.claim.id(), claimed.cause),
+        (new.row.id, Cause::Start)
+    );
 }
 
 pub async fn the_runs_of_a_chain_are_numbered_and_listed(lab: Lab) {
@@ -201,8 +208,8 @@ pub async fn a_run_without_a_key_continues_too(lab: Lab) {
     lab.step(worker, continue_as_new("again")).await;
     let claimed = lab.claim(worker).await;
     let found = lab.get(claimed.claim.id()).await;
-    assert_eq!((found.run.first, found.key), (Some(first), None));
-    assert_eq!(found.partition_key, Some(key("p")));
+    assert_eq!((found.row.run.first, found.key), (Some(first), None));
+    assert_eq!(found.row.partition_key, Some(key("p")));
 }
 
 pub async fn continued_is_not_an_end_for_a_parent(lab: Lab) {
@@ -215,7 +222,7 @@ pub async fn continued_is_not_an_end_for_a_parent(lab: Lab) {
         lab.step(worker, continue_as_new("again")).await;
         let found = lab.get(parent).await;
         assert_eq!(
-            (found.status, found.children_pending),
+            (found.status, found.family.pending),
             (Status::AwaitingChildren, 1)
         );
     }
@@ -265,7 +272,7 @@ pub async fn a_child_continues_beside_its_siblings(lab: Lab) {
         super::build::commit(two, done()),
     ])
     .await;
-    assert_eq!(lab.get(parent).await.children_pending, 1);
+    assert_eq!(lab.get(parent).await.family.pending, 1);
     lab.step(worker, done()).await;
     assert_eq!(lab.claim(worker).await.children.len(), 2);
 }

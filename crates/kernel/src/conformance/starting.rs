@@ -75,16 +75,16 @@ pub async fn a_started_instance_is_one_row_with_all_that_it_was_given(lab: Lab) 
         (&start.partition_key, false)
     );
     assert_eq!(
-        (found.worker, found.timed_out, found.wait_kind),
+        (found.worker, found.timed_out, found.wait_kind()),
         (None, false, None)
     );
-    assert_eq!((&found.awaits, found.wait_since), (&Vec::new(), None));
+    assert_eq!((found.awaited(), found.wait_since()), (&[][..], None));
     assert_eq!(
         (
             found.parent,
             found.parent_barrier.0,
-            found.barrier.0,
-            found.children_pending
+            found.family.barrier.0,
+            found.family.pending
         ),
         (None, 0, 0, 0)
     );
@@ -102,10 +102,10 @@ pub async fn what_a_start_leaves_out_comes_from_the_newest_declaration(lab: Lab)
     .await;
     let newest = lab.get(lab.start(plain()).await).await;
     assert_eq!(
-        (newest.version, newest.step, newest.queue),
+        (newest.version, newest.row.step, newest.row.queue),
         (3, name("new"), name("slow"))
     );
-    assert!(!newest.history);
+    assert!(!newest.row.history);
     let pinned = lab
         .get(
             lab.start(Start {
@@ -115,7 +115,7 @@ pub async fn what_a_start_leaves_out_comes_from_the_newest_declaration(lab: Lab)
             .await,
         )
         .await;
-    assert_eq!((pinned.version, pinned.step), (1, name("old")));
+    assert_eq!((pinned.version, pinned.row.step), (1, name("old")));
 }
 
 pub async fn a_declaration_takes_the_place_of_the_one_before(lab: Lab) {
@@ -134,10 +134,10 @@ pub async fn a_machine_without_a_declaration_can_be_started(lab: Lab) {
     .await;
     let found = lab.get(lab.start(plain()).await).await;
     assert_eq!(
-        (found.version, found.step, found.queue),
+        (found.version, found.row.step, found.row.queue),
         (1, name("start"), name("default"))
     );
-    assert!(found.history);
+    assert!(found.row.history);
 }
 
 pub async fn what_is_due_later_is_scheduled_and_what_was_due_before_is_runnable(lab: Lab) {

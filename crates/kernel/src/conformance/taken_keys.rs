@@ -117,7 +117,7 @@ pub async fn a_stop_is_never_refused_and_gives_the_key_up(lab: Lab) {
     }
     let found = lab.get(both[1]).await;
     assert_eq!(
-        (found.scope, found.last_error),
+        (found.scope, found.row.last_error),
         (Scope::NEVER, Some("no".into()))
     );
     let kinds = lab.kinds(both[1]).await;

@@ -196,7 +196,7 @@ pub async fn a_cancelled_workflow_that_cannot_be_woken_is_cancelled(lab: Lab) {
     let found = lab.get(id).await;
     let error = taken("k", holder).to_string();
     assert_eq!(
-        (found.status, found.last_error),
+        (found.row.status, found.row.last_error),
         (Status::Cancelled, Some(error))
     );
     assert_eq!(lab.kinds(id).await.last(), Some(&"cancelled"));

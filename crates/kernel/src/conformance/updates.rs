@@ -75,20 +75,20 @@ pub async fn a_parked_instance_handles_it_and_goes_back_to_its_wait(lab: Lab) {
     assert_eq!(committed, Committed::Moved(Status::AwaitingSignal));
     let after = lab.get(id).await;
     assert_eq!(
-        (after.due_at, after.wait_id, after.wait_since, after.awaits),
-        (
-            before.due_at,
-            before.wait_id,
-            before.wait_since,
-            before.awaits
-        )
+        (after.row.due_at, &after.row.awaits),
+        (before.row.due_at, &before.row.awaits)
     );
     assert_eq!(
-        (after.step, after.step_seq, after.cause, after.attempt),
-        (before.step, before.step_seq, before.cause, 0)
+        (
+            after.row.step,
+            after.row.step_seq,
+            after.row.cause,
+            after.row.attempt
+        ),
+        (before.row.step, before.row.step_seq, before.row.cause, 0)
     );
     assert_eq!(after.state, json("{\"updated\":1}"));
-    assert_eq!((after.aside, after.inbox.updates), (None, 0));
+    assert_eq!((after.row.aside, after.row.inbox.updates), (None, 0));
     let record = lab.record(update.id).await;
     assert_eq!(
         (record.status, record.result, record.closed_at),
@@ -161,7 +161,7 @@ pub async fn a_parent_handles_it_and_waits_on_for_its_children(lab: Lab) {
     lab.commit(claimed.claim, answer(&[update.id], None)).await;
     let found = lab.get(parent).await;
     assert_eq!(
-        (found.status, found.children_pending),
+        (found.status, found.family.pending),
         (Status::AwaitingChildren, 2)
     );
     lab.step(worker, done()).await;

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use abide_core::model::{EventWait, Instance, InstanceId, Name, Status, WaitKind, Waiter};
+use abide_core::model::{EventWait, Instance, InstanceId, Name, Row, Status, WaitKind, Waiter};
 use abide_core::rules::event::index_of;
 
 use crate::{Result, Store, WaiterFilter};
@@ -42,7 +42,7 @@ pub fn of_waiters(instances: &[Instance], waiters: &[Waiter]) -> Vec<String> {
         let waits = awaited(instance);
         let stand = standing.remove(&instance.id).unwrap_or_default();
         if waits != stand {
-            let Instance { id, status, .. } = instance;
+            let Row { id, status, .. } = &instance.row;
             found.push(format!(
                 "instance {id} ({status}) waits for {waits:?}, and waiters stand for {stand:?}"
             ));
@@ -62,9 +62,10 @@ pub fn of_waiters(instances: &[Instance], waiters: &[Waiter]) -> Vec<String> {
 
 /// The names of the events that an instance waits for; updates that it runs for meanwhile do not count.
 fn awaited(instance: &Instance) -> BTreeSet<Name> {
-    let stands = instance.aside.map_or(instance.status, |aside| aside.status);
-    let waits = stands == Status::AwaitingSignal && instance.wait_kind != Some(WaitKind::Condition);
-    let names = instance.awaits.iter().filter(|_| waits);
+    let stands = instance.stands();
+    let waits =
+        stands == Status::AwaitingSignal && instance.wait_kind() != Some(WaitKind::Condition);
+    let names = instance.awaited().iter().filter(|_| waits);
     let events = names.filter(|name| name.event_type().is_some());
     events.cloned().collect()
 }

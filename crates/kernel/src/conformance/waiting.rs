@@ -16,7 +16,7 @@ pub async fn a_wait_for_time_alone_is_scheduled_and_then_times_out(lab: Lab) {
     let (since, due) = (lab.now(), lab.now() + MINUTE);
     let found = lab.get(id).await;
     assert_eq!(
-        (found.wait_kind, found.wait_since, found.due_at),
+        (found.wait_kind(), found.wait_since(), found.due_at),
         (Some(WaitKind::Timer), Some(since), Some(due))
     );
     assert_eq!(
@@ -51,11 +51,11 @@ pub async fn a_wait_for_signals_is_parked_until_its_deadline(lab: Lab) {
     );
     let found = lab.get(id).await;
     assert_eq!(
-        (found.wait_kind, found.wait_since),
+        (found.wait_kind(), found.wait_since()),
         (Some(WaitKind::Signal), Some(lab.now()))
     );
     assert_eq!(
-        (found.awaits, found.due_at),
+        (found.awaited().to_vec(), found.due_at),
         (
             vec![name("paid"), name("cancelled")],
             Some(lab.now() + MINUTE)
@@ -72,10 +72,10 @@ pub async fn a_wait_for_signals_is_parked_until_its_deadline(lab: Lab) {
     lab.commit(claimed.claim, next("after")).await;
     let after = lab.get(id).await;
     assert_eq!(
-        (after.timed_out, after.wait_kind, after.wait_since),
+        (after.timed_out, after.wait_kind(), after.wait_since()),
         (false, None, None)
     );
-    assert!(after.awaits.is_empty());
+    assert!(after.awaited().is_empty());
 }
 
 pub async fn a_wait_without_a_deadline_is_due_never(lab: Lab) {

@@ -19,7 +19,7 @@ use crate::Op;
 /// The counts of a workflow: children that have not ended, and how many of these it waits for.
 async fn counts(lab: &Lab, id: InstanceId) -> (u32, u32) {
     let found = lab.get(id).await;
-    (found.children_pending, found.children_needed)
+    (found.family.pending, found.family.needed)
 }
 
 async fn child(lab: &Lab, worker: WorkerId) -> abide_core::model::Claimed {
@@ -45,7 +45,7 @@ pub async fn children_of_several_operations_are_started_in_one_commit(lab: Lab) 
     let id = lab.coded(worker, workflow(), turn).await;
     let found = lab.get(id).await;
     assert_eq!(
-        (found.status, found.wait_kind),
+        (found.status, found.wait_kind()),
         (Status::AwaitingChildren, Some(WaitKind::Children))
     );
     assert_eq!(lab.liveness(id).await, Liveness::WaitingForChildren);
@@ -208,7 +208,7 @@ pub async fn children_whose_keys_are_all_taken_wake_it_at_once(lab: Lab) {
         .starts(2, child_starts(1), 1);
     let id = lab.start(workflow()).await;
     assert_eq!(lab.turn(worker, id, turn).await, Status::Runnable);
-    assert_eq!(lab.get(id).await.children_pending, 1);
+    assert_eq!(lab.get(id).await.family.pending, 1);
     let claimed = lab.claim(worker).await;
     assert_eq!(claimed.cause, Cause::Children);
     let spawned = lab
@@ -283,9 +283,9 @@ pub async fn a_child_that_is_restarted_is_counted_once_more(lab: Lab) {
     let failing = child(&lab, worker).await.claim;
     let failed = failing.id();
     lab.commit(failing, stop("no")).await;
-    assert_eq!(lab.get(id).await.children_pending, 1);
+    assert_eq!(lab.get(id).await.family.pending, 1);
     let run = lab.restarted(failed).await;
-    assert_eq!(lab.get(id).await.children_pending, 2);
+    assert_eq!(lab.get(id).await.family.pending, 2);
     lab.commit(claim, Coded::parks(joining(1, 1, 2)).into())
         .await;
     assert_eq!(counts(&lab, id).await, (2, 2));
@@ -429,7 +429,7 @@ pub async fn a_childs_end_while_the_code_runs_or_sleeps_does_not_wake_it(lab: La
         .await;
     lab.end_children(worker, 1).await;
     assert_eq!(lab.status(id).await, Status::AwaitingSignal);
-    assert_eq!(lab.get(id).await.children_pending, 1);
+    assert_eq!(lab.get(id).await.family.pending, 1);
 }
 
 pub async fn a_join_has_its_deadline(lab: Lab) {
@@ -461,7 +461,7 @@ pub async fn a_join_has_its_deadline(lab: Lab) {
     });
     let answer = lab.commit(claimed.claim, seen.into()).await;
     assert_eq!(answer, Committed::Moved(Status::Runnable));
-    assert_eq!(lab.get(id).await.children_pending, 0);
+    assert_eq!(lab.get(id).await.family.pending, 0);
 }
 
 pub async fn a_child_of_a_child_counts_for_its_own_parent(lab: Lab) {

@@ -102,7 +102,7 @@ pub async fn children_that_it_leaves_behind_do_not_wake_the_next_run(lab: Lab) {
     lab.end_children(worker, 2).await;
     let found = lab.get(second).await;
     assert_eq!(
-        (found.status, found.children_pending),
+        (found.status, found.family.pending),
         (Status::AwaitingChildren, 1)
     );
     let last = lab.events(first).await.pop().unwrap();

@@ -174,14 +174,14 @@ async fn for_all(lab: &Lab, worker: WorkerId) -> InstanceId {
     let id = lab.coded(worker, workflow(), turn).await;
     let found = lab.get(id).await;
     assert_eq!(
-        (found.status, found.wait_kind, found.due_at),
+        (found.status, found.wait_kind(), found.due_at),
         (
             Status::AwaitingSignal,
             Some(WaitKind::Signal),
             Some(lab.now() + MINUTE)
         )
     );
-    assert_eq!((found.children_pending, found.children_needed), (2, 2));
+    assert_eq!((found.family.pending, found.family.needed), (2, 2));
     id
 }
 
@@ -249,7 +249,7 @@ pub async fn a_wait_for_one_signal_that_is_there_has_its_id(lab: Lab) {
     assert_eq!(paid.wait_id, Some(own.clone()));
     lab.commit(claim, Coded::parks(awaiting(1, &["paid"])).into())
         .await;
-    assert_eq!(lab.get(id).await.wait_id, Some(own.clone()));
+    assert_eq!(lab.get(id).await.wait_id(), Some(&own));
     let turn = Coded::parks(awaiting(1, &["paid"]));
     lab.turn(worker, id, turn).await;
     assert_eq!(
@@ -322,7 +322,7 @@ pub async fn who_waits_again_for_the_same_goes_on_with_its_wait(lab: Lab) {
     assert_eq!(status, Status::AwaitingSignal);
     let found = lab.get(id).await;
     assert_eq!(
-        (found.wait_since, found.wait_id, found.due_at),
+        (found.wait_since(), found.wait_id().cloned(), found.due_at),
         (Some(since), Some(wait_id(id, 5)), park.until)
     );
     assert_eq!(lab.count_events(id, "wait_opened").await, 1);
@@ -332,7 +332,7 @@ pub async fn who_waits_again_for_the_same_goes_on_with_its_wait(lab: Lab) {
     lab.turn(worker, id, Coded::parks(other)).await;
     let found = lab.get(id).await;
     assert_eq!(
-        (found.wait_since, found.wait_id),
+        (found.wait_since(), found.wait_id().cloned()),
         (Some(lab.now()), Some(wait_id(id, 6)))
     );
     assert_eq!(lab.count_events(id, "wait_opened").await, 2);
@@ -420,7 +420,7 @@ pub async fn an_update_runs_aside_and_the_turn_restates_the_wait(lab: Lab) {
     assert_eq!(answer, Committed::Moved(Status::AwaitingSignal));
     let after = lab.get(id).await;
     assert_eq!(waiting(&after), waiting(&before));
-    assert_eq!((after.children_pending, after.children_needed), (1, 1));
+    assert_eq!((after.family.pending, after.family.needed), (1, 1));
     assert_eq!(lab.count_events(id, "wait_opened").await, 1);
     let record = lab.record(update.id).await;
     assert_eq!(record.status, CommandStatus::Completed);

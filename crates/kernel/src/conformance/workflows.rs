@@ -88,7 +88,7 @@ pub async fn what_a_turn_did_is_recorded_in_order_in_one_commit(lab: Lab) {
         abide_core::model::Ending::Value(json("[1.50]"))
     );
     assert_eq!(lab.record(paid.id).await.status, CommandStatus::Applied);
-    assert_eq!(lab.get(id).await.history_events as usize, events.len() + 1);
+    assert_eq!(lab.get(id).await.history_seq as usize, events.len() + 1);
 }
 
 pub async fn it_goes_on_under_the_kept_claim_and_is_notified_of_its_inbox(lab: Lab) {
@@ -380,7 +380,7 @@ pub async fn an_undeclared_machine_is_a_workflow_from_its_first_turn_on(lab: Lab
     )
     .await;
     let found = lab.get(id).await;
-    assert_eq!((found.kind, found.children_pending), (Kind::Workflow, 3));
+    assert_eq!((found.kind, found.family.pending), (Kind::Workflow, 3));
     let claimed = lab.claim(worker).await;
     assert_eq!(
         (claimed.kind, claimed.children_pending),

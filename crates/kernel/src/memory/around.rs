@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use abide_core::model::{
-    BarrierNumber, CommandId, CommandKind, InstanceId, Kind, Lane, Name, Status, Timestamp,
+    BarrierNumber, CommandId, CommandKind, Instance, InstanceId, Kind, Lane, Name, Status,
+    Timestamp,
 };
 use abide_core::rules::liveness::{Around, CHILDREN_SEEN, NAMES_SEEN, Siblings, UnmatchedEvent};
 
-use super::record::Record;
 use super::tables::Tables;
 use crate::{Stamp, Surroundings};
 
@@ -112,7 +112,7 @@ impl Tables {
         })
     }
 
-    fn siblings(&self, parent: &Record) -> Vec<Siblings> {
+    fn siblings(&self, parent: &Instance) -> Vec<Siblings> {
         let row = &parent.row;
         let first = match row.kind {
             Kind::Workflow => BarrierNumber(0),
@@ -128,7 +128,7 @@ impl Tables {
         for child in newest {
             let status = child.row.status;
             let runs_on =
-                (status == Status::Runnable).then(|| (child.row.queue.clone(), child.lane.clone()));
+                (status == Status::Runnable).then(|| (child.row.queue.clone(), child.lane()));
             let standing = (status.code(), child.row.due_at.is_some(), runs_on);
             counts.entry(standing).or_insert((status, 0)).1 += 1;
         }

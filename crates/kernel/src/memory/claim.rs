@@ -1,7 +1,8 @@
 //! Claims from the tables, and the sizes of children.
 
 use abide_core::model::{
-    BarrierNumber, Claimed, Epoch, InstanceId, Lane, Lease, Name, Priority, Status, Timestamp,
+    BarrierNumber, Claim, Claimed, Epoch, InstanceId, Lane, Lease, Name, Priority, Status,
+    Timestamp,
 };
 
 use super::pieces::MemoryTxn;
@@ -23,20 +24,26 @@ impl MemoryTxn<'_> {
         while claimed.len() < request.limit
             && let Some((_, _, id)) = self.first_fit(&request.queue, &request.lanes, build.as_ref())
         {
-            let mut record = self.copy(id)?;
-            record.row.status = Status::Executing;
-            record.row.worker = Some(request.worker);
-            record.row.lease = request.lease.map(|lease| Lease::new(now, lease, None));
-            record.row.epoch = Epoch(record.row.epoch.0 + 1);
-            record.updated_at = now;
-            let parent = self.parent_of(&record.row);
-            if let Some(one) = record.to_claimed(parent) {
-                if !room.take(claimed_bytes(&one)) {
-                    return Ok((claimed, true));
-                }
-                claimed.push(one);
+            let mut one = self.copy(id)?;
+            one.row.status = Status::Executing;
+            one.row.worker = Some(request.worker);
+            one.row.lease = request.lease.map(|lease| Lease::new(now, lease, None));
+            one.row.epoch = Epoch(one.epoch.0 + 1);
+            one.updated_at = now;
+            let claim = Claim::granted(
+                id,
+                one.epoch,
+                request.worker,
+                one.partition_key.clone(),
+                self.parent_of(&one),
+            );
+            let (key, state, policy) = (one.key.clone(), one.state.clone(), one.policy.clone());
+            let held = Claimed::new(claim, &one, one.version, key, state, policy);
+            if !room.take(claimed_bytes(&held)) {
+                return Ok((claimed, true));
             }
-            self.put(record)?;
+            claimed.push(held);
+            self.put(one)?;
         }
         Ok((claimed, false))
     }

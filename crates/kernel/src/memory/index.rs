@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use abide_core::model::{
-    BarrierNumber, InstanceId, Key, Lane, Name, Priority, Status, Timestamp, UniqueKey, WorkerId,
+    BarrierNumber, Instance, InstanceId, Key, Lane, Name, Priority, Status, Timestamp, UniqueKey,
+    WorkerId,
 };
 
-use super::record::Record;
 use crate::{Cursor, Error, Result};
 
 /// The order within a queue, and within a partition (rule 6.1).
@@ -43,7 +43,7 @@ pub(super) struct Index {
 #[derive(Debug, PartialEq, Eq)]
 struct Entries<'r> {
     id: InstanceId,
-    claimable: Option<(&'r Name, &'r Lane, ClaimOrder)>,
+    claimable: Option<(&'r Name, Lane, ClaimOrder)>,
     due: Option<Timestamp>,
     lease: Option<Timestamp>,
     holder: Option<WorkerId>,
@@ -55,7 +55,7 @@ struct Entries<'r> {
 }
 
 impl<'r> Entries<'r> {
-    fn of(record: &'r Record) -> Self {
+    fn of(record: &'r Instance) -> Self {
         let row = &record.row;
         let runnable = row.status == Status::Runnable;
         let executing = row.status == Status::Executing;
@@ -66,7 +66,7 @@ impl<'r> Entries<'r> {
         let position = (row.priority, row.due_at.unwrap_or_default(), row.id);
         Self {
             id: row.id,
-            claimable: (runnable && !row.behind).then_some((&row.queue, &record.lane, position)),
+            claimable: (runnable && !row.behind).then(|| (&row.queue, record.lane(), position)),
             due: row.due_at.filter(|_| sleeps),
             lease: row.lease.filter(|_| executing).map(|lease| lease.until),
             holder: row.worker.filter(|_| executing),
@@ -95,7 +95,7 @@ impl<'r> Entries<'r> {
 impl Index {
     /// Updates the indexes from the old record to the new one; `None` is a record that does not exist. Refuses, and
     /// changes nothing, if a key or a partition's front would be held twice (rules 2.2, 6.3).
-    pub fn change(&mut self, was: Option<&Record>, is: Option<&Record>) -> Result<()> {
+    pub fn change(&mut self, was: Option<&Instance>, is: Option<&Instance>) -> Result<()> {
         let (old, new) = (was.map(Entries::of), is.map(Entries::of));
         if let Some(new) = &new {
             self.check(new)?;
@@ -113,7 +113,7 @@ impl Index {
     }
 
     /// Returns the holder of a key or unique key that this record would hold if it existed.
-    pub fn holder_of(&self, record: &Record) -> Option<InstanceId> {
+    pub fn holder_of(&self, record: &Instance) -> Option<InstanceId> {
         let new = Entries::of(record);
         let by_key = new.key.and_then(|key| self.keys.get(key));
         by_key
@@ -141,11 +141,11 @@ impl Index {
 
     fn remove(&mut self, old: &Entries<'_>) {
         let id = old.id;
-        if let Some((queue, lane, position)) = old.claimable {
+        if let Some((queue, lane, position)) = &old.claimable {
             remove_from(
                 &mut self.claimable,
-                &(queue.clone(), lane.clone()),
-                &position,
+                &((*queue).clone(), lane.clone()),
+                position,
             );
         }
         if let Some((key, position)) = old.queued {
@@ -163,11 +163,11 @@ impl Index {
 
     fn add(&mut self, new: &Entries<'_>) {
         let id = new.id;
-        if let Some((queue, lane, position)) = new.claimable {
+        if let Some((queue, lane, position)) = &new.claimable {
             self.claimable
-                .entry((queue.clone(), lane.clone()))
+                .entry(((*queue).clone(), lane.clone()))
                 .or_default()
-                .insert(position);
+                .insert(*position);
         }
         if let Some((key, position)) = new.queued {
             self.queued.entry(key.clone()).or_default().insert(position);
@@ -183,7 +183,7 @@ impl Index {
             .extend(new.unique_key.map(|key| (key.clone(), id)));
     }
 
-    fn born(&mut self, record: &Record) {
+    fn born(&mut self, record: &Instance) {
         let row = &record.row;
         self.children.extend(
             row.parent
@@ -193,7 +193,7 @@ impl Index {
             .extend(record.key.clone().map(|key| (key, row.id)));
     }
 
-    fn gone(&mut self, record: &Record) {
+    fn gone(&mut self, record: &Instance) {
         let row = &record.row;
         row.parent
             .map(|parent| self.children.remove(&(parent, row.parent_barrier, row.id)));

@@ -5,12 +5,11 @@ use std::sync::Arc;
 
 use abide_core::model::{
     AnyKey, Command, CommandId, CommandKind, CommandStatus, Event, EventSequence, HistoryRow,
-    InstanceId, Json, Lane, Name, ParentRef, Row, Status, Timestamp, WorkerId,
+    Instance, InstanceId, Json, Lane, Name, ParentRef, Row, Status, Timestamp, WorkerId,
 };
 use abide_core::rules::partition::Contender;
 
 use super::index::ClaimOrder;
-use super::record::Record;
 use super::tables::{Noted, Tables, Undo};
 use crate::{Cursor, Error, Expiring, Holder, NewEvent, Result, Touched};
 
@@ -32,14 +31,14 @@ impl<'t> MemoryTxn<'t> {
         self.log.clear();
     }
 
-    pub fn put(&mut self, record: Record) -> Result<()> {
+    pub fn put(&mut self, record: Instance) -> Result<()> {
         let undo = self.tables.put(record.row.id, Some(Arc::new(record)))?;
         self.log.push(undo);
         Ok(())
     }
 
     /// Removes a record and inserts it again, because only that changes the index of children.
-    pub fn reinsert(&mut self, record: Record) -> Result<()> {
+    pub fn reinsert(&mut self, record: Instance) -> Result<()> {
         let undo = self.tables.put(record.row.id, None)?;
         self.log.push(undo);
         self.put(record)
@@ -60,7 +59,7 @@ impl<'t> MemoryTxn<'t> {
             .ok_or_else(|| Error::Broken(format!("record {id} is written to and not there")))
     }
 
-    pub fn record(&self, id: InstanceId) -> Option<&Record> {
+    pub fn record(&self, id: InstanceId) -> Option<&Instance> {
         self.tables.records().get(&id).map(Arc::as_ref)
     }
 
@@ -75,7 +74,7 @@ impl<'t> MemoryTxn<'t> {
     }
 
     /// Returns a copy of a record, to change and put back.
-    pub fn copy(&self, id: InstanceId) -> Result<Record> {
+    pub fn copy(&self, id: InstanceId) -> Result<Instance> {
         self.record(id)
             .cloned()
             .ok_or_else(|| Error::Broken(format!("instance {id} is written to and not there")))
@@ -100,7 +99,7 @@ impl<'t> MemoryTxn<'t> {
         now: Timestamp,
     ) -> Result<()> {
         let old = self.copy(row.id)?;
-        self.put(Record {
+        self.put(Instance {
             row: row.clone(),
             state: state.cloned().unwrap_or(old.state),
             result: result.cloned().or(old.result),
@@ -158,7 +157,7 @@ impl<'t> MemoryTxn<'t> {
         let blocked = above.filter(|record| {
             record.row.status == Status::Scheduled
                 && record.row.due_at.is_none()
-                && lanes.contains(&record.lane)
+                && lanes.contains(&record.lane())
                 && unless.is_none_or(|build| !record.row.unfit.contains(build))
         });
         let touched = blocked.filter_map(|record| self.touched(record.row.id));

@@ -11,7 +11,6 @@ use abide_core::model::{
 };
 use abide_core::rules::liveness::FAILURES_HEALTHY;
 
-use super::record::Record;
 use super::tables::{Noted, Tables};
 use crate::{
     ENDED_COUNTED, Ending, Endings, Filter, HISTORY_BYTES, Page, QueueDepth, READY_LANES,
@@ -40,7 +39,7 @@ impl Tables {
     /// Returns one instance.
     pub fn get(&self, target: &Target) -> Option<Instance> {
         let record = self.records().get(&self.resolve(target)?)?;
-        Some(record.to_instance())
+        Some(Instance::clone(record))
     }
 
     /// Returns a page of instances, newest first.
@@ -58,7 +57,7 @@ impl Tables {
         let items: Vec<Instance> = found
             .by_ref()
             .take(limit)
-            .map(|record| record.to_instance())
+            .map(|record| Instance::clone(record))
             .collect();
         let next = items
             .last()
@@ -97,7 +96,7 @@ impl Tables {
         let ids = self.index().children.range((above, last));
         let ids = ids.map(|(_, _, id)| id);
         ids.filter_map(|id| self.records().get(id))
-            .map(|record| record.to_child())
+            .map(|record| record.child())
     }
 
     /// Returns the endings of those instances that have ended, and the instances that do not exist, as many as fit in
@@ -149,7 +148,7 @@ impl Tables {
             .records()
             .values()
             .filter(|record| !record.row.status.is_terminal());
-        for Record { row, .. } in live.map(Arc::as_ref) {
+        for Instance { row, .. } in live.map(Arc::as_ref) {
             let wait_kind = waits_for(row).filter(|_| row.aside.is_none());
             let group = (&row.queue, row.status.code(), wait_kind.map(WaitKind::code));
             let depth = depths.entry(group).or_insert_with(|| QueueDepth {
@@ -178,7 +177,7 @@ impl Tables {
         let lanes: BTreeSet<ReadyLane> = ready
             .map(|record| ReadyLane {
                 queue: record.row.queue.clone(),
-                lane: record.lane.clone(),
+                lane: record.lane(),
             })
             .collect();
         lanes.into_iter().take(READY_LANES).collect()
@@ -227,7 +226,7 @@ fn awaits(row: &Row, name: &Name) -> bool {
     waits_for(row).is_some() && (texts.any(|text| text == name.as_str()) || waits.any(is_it))
 }
 
-fn meets(record: &Record, filter: &Filter) -> bool {
+fn meets(record: &Instance, filter: &Filter) -> bool {
     let Filter {
         status,
         machine,
@@ -241,7 +240,7 @@ fn meets(record: &Record, filter: &Filter) -> bool {
     status.is_none_or(|status| record.row.status == status)
         && machine
             .as_ref()
-            .is_none_or(|machine| record.lane.machine == *machine)
+            .is_none_or(|machine| record.machine == *machine)
         && queue
             .as_ref()
             .is_none_or(|queue| record.row.queue == *queue)

@@ -5,20 +5,20 @@ use std::sync::Arc;
 
 use abide_core::model::{
     Command, CommandId, ContractId, Declared, Document, DocumentKind, Event, EventSequence,
-    Fingerprint, HistoryRow, InstanceId, Json, Lane, Name, Timestamp, Waiter, Worker, WorkerId,
+    Fingerprint, HistoryRow, Instance, InstanceId, Json, Lane, Name, Timestamp, Waiter, Worker,
+    WorkerId,
 };
 
 use super::commands::Commands;
 use super::events::{Events, Spot};
 use super::index::Index;
 use super::lookback::{Lookback, TermKey};
-use super::record::Record;
 use crate::{Error, LookbackPath, PathId, Result};
 
 /// All data of the store.
 #[derive(Debug, Default)]
 pub(super) struct Tables {
-    records: BTreeMap<InstanceId, Arc<Record>>,
+    records: BTreeMap<InstanceId, Arc<Instance>>,
     history: BTreeMap<InstanceId, Vec<Noted>>,
     workers: BTreeMap<WorkerId, Worker>,
     declared: BTreeMap<Lane, Declared>,
@@ -56,7 +56,7 @@ pub(super) struct Carried {
 /// One change, as the data that was there before it.
 #[derive(Debug)]
 pub(super) enum Undo {
-    Record(InstanceId, Option<Arc<Record>>),
+    Record(InstanceId, Option<Arc<Instance>>),
     /// The number of the new history row.
     Appended(InstanceId, u32),
     /// The history row that was replaced by the row with this number.
@@ -76,7 +76,7 @@ pub(super) enum Undo {
 }
 
 impl Tables {
-    pub fn records(&self) -> &BTreeMap<InstanceId, Arc<Record>> {
+    pub fn records(&self) -> &BTreeMap<InstanceId, Arc<Instance>> {
         &self.records
     }
 
@@ -107,7 +107,7 @@ impl Tables {
     }
 
     /// Writes or removes a record. If it is refused, nothing has changed.
-    pub fn put(&mut self, id: InstanceId, record: Option<Arc<Record>>) -> Result<Undo> {
+    pub fn put(&mut self, id: InstanceId, record: Option<Arc<Instance>>) -> Result<Undo> {
         let was = self.records.get(&id);
         self.index.change(was.map(Arc::as_ref), record.as_deref())?;
         let was = match record {

@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
-use abide_core::model::{Command, CommandId, InstanceId, Row};
+use abide_core::model::{Command, CommandId, Instance, InstanceId, Row};
 
 use super::Memory;
-use super::record::Record;
 use crate::{Error, Result};
 
 impl Memory {
@@ -16,7 +15,7 @@ impl Memory {
         let tables = guard.as_mut().ok_or(Error::Closed)?;
         let record = tables.records().get(&id);
         let missing = || Error::Broken(format!("instance {id} is not there"));
-        let mut record = Record::clone(record.ok_or_else(missing)?);
+        let mut record = Instance::clone(record.ok_or_else(missing)?);
         let kept = change(&mut record.row).then(|| Arc::new(record));
         tables.put(id, kept).map(drop)
     }

@@ -6,16 +6,16 @@ use std::ops::Bound;
 
 use abide_core::model::{
     BarrierNumber, Child, Claimed, Closing, Command, CommandId, CommandKind, CommandStatus,
-    ContractId, Declared, DocumentKind, Event, EventSequence, HistoryRow, InstanceId, Json, Key,
-    Lane, Name, NewRow, Pending, Policies, Priority, RequestId, Row, Scope, Scopes, Sequence,
-    Started, Target, Timestamp, Waiter, Worker, WorkerId,
+    ContractId, Declared, DocumentKind, Event, EventSequence, HistoryRow, Instance, InstanceId,
+    Json, Key, Lane, Name, NewRow, Pending, Policies, Priority, RequestId, Row, Scope, Scopes,
+    Sequence, Started, Target, Timestamp, Waiter, Worker, WorkerId,
 };
 use abide_core::rules::commit::InboxNeeds;
 use abide_core::rules::retention::Kin;
 
 use super::events::spot_of;
 use super::pieces::{MemoryTxn, placed};
-use super::record::{Record, to_pending};
+use super::record::{policies, to_pending};
 use super::shapes;
 use super::tables::{Carried, RequestKey};
 use crate::{
@@ -28,7 +28,7 @@ impl Txn for MemoryTxn<'_> {
     async fn insert(&mut self, rows: &[NewRow]) -> Result<Vec<Started>> {
         let mut started = Vec::with_capacity(rows.len());
         for row in rows {
-            let mut record = Record::new(InstanceId(0), row);
+            let mut record = row.clone().into_instance(InstanceId(0));
             started.push(match self.tables.index().holder_of(&record) {
                 Some(holder) => Started::Duplicate(holder),
                 None => {
@@ -203,8 +203,8 @@ impl Txn for MemoryTxn<'_> {
     async fn policies(&mut self, ids: &[InstanceId]) -> Result<Vec<(InstanceId, Policies)>> {
         let of = |id: &InstanceId| {
             let record = self.record(*id)?;
-            let declared = self.tables.declared().get(&record.lane);
-            Some((*id, record.policies(declared)?))
+            let declared = self.tables.declared().get(&record.lane());
+            Some((*id, policies(record, declared)?))
         };
         Ok(ids.iter().filter_map(of).collect())
     }
@@ -371,7 +371,7 @@ impl Txn for MemoryTxn<'_> {
 
     async fn kin(&mut self, ids: &[InstanceId]) -> Result<Vec<(InstanceId, Kin)>> {
         let records = ids.iter().filter_map(|id| self.record(*id));
-        let kin = |record: &Record| {
+        let kin = |record: &Instance| {
             let (status, parent) = (record.row.status, placed(&record.row));
             (record.row.id, Kin { status, parent })
         };
@@ -812,7 +812,7 @@ impl Txn for MemoryTxn<'_> {
     async fn copies(&mut self, ids: &[InstanceId]) -> Result<Vec<(InstanceId, NewRow)>> {
         let records = ids.iter().filter_map(|id| self.record(*id));
         Ok(records
-            .map(|record| (record.row.id, record.to_new_row()))
+            .map(|record| (record.id, record.clone().into()))
             .collect())
     }
 
@@ -844,8 +844,7 @@ impl Txn for MemoryTxn<'_> {
 
     async fn open(&mut self, id: InstanceId, row: &NewRow) -> Result<()> {
         let reserved = self.copy(id)?;
-        let mut record = Record::new(id, row);
-        record.created_at = reserved.created_at;
+        let mut record = row.clone().into_instance(id);
         record.row.created_at = reserved.created_at;
         self.reinsert(record)
     }

@@ -4,9 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use abide_core::model::{ContractId, InstanceId, Row, Status};
 use abide_core::rules::keys::held;
-use abide_core::rules::liveness::{
-    Around, World, is_miscounted, is_row_judged_by_contract, problem,
-};
+use abide_core::rules::liveness::{Around, World, is_judged_by_contract, is_miscounted, problem};
 
 use super::workers::locked;
 use crate::run::Turn;
@@ -119,7 +117,7 @@ pub(crate) async fn around<T: Txn>(turn: &mut Turn<'_, T>, rows: &[Row]) -> Resu
     let found = turn.txn.around(&ids).await?.into_iter();
     let contracts: BTreeSet<ContractId> = rows
         .iter()
-        .filter(|row| is_row_judged_by_contract(row))
+        .filter(|row| is_judged_by_contract(row))
         .filter_map(|row| row.contract)
         .collect();
     Ok(Surrounded {

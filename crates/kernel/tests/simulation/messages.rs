@@ -70,7 +70,7 @@ impl World {
         self.tell(format!("restart {}", restart.0));
         let target = restart.0.clone();
         self.send([Op::Restart(vec![restart])].into());
-        if self.instances().iter().any(Instance::is_blocked) {
+        if self.instances().iter().any(|one| one.is_blocked()) {
             return;
         }
         // What only the engine wrote never needs repair.

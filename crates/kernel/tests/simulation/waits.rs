@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use abide_kernel::model::{
     Claim, Claimed, Command, CommandId, CommandKind, CommandStatus, Commit, Committed, Entry,
-    Epoch, HistoryEvent, Instance, InstanceId, Kind, Name, Outcome, Status, Then,
+    Epoch, HistoryEvent, Instance, InstanceId, Kind, Name, Outcome, Row, Status, Then,
 };
 use abide_kernel::{Answer, Op};
 
@@ -121,7 +121,7 @@ impl Waits {
         records: &[Command],
         history: &[Entry],
     ) -> Option<String> {
-        let Instance { id, status, .. } = one;
+        let Row { id, status, .. } = &one.row;
         if *status == Status::Reserved {
             return None;
         }
@@ -154,7 +154,7 @@ impl Waits {
             Some(Parked::Signals { names, handed }) => signal(names, handed),
             Some(Parked::Children { at_least }) => {
                 let of_barrier = |child: &&Instance| {
-                    child.parent == Some(*id) && child.parent_barrier == one.barrier
+                    child.parent == Some(*id) && child.parent_barrier == one.family.barrier
                 };
                 let children = all.iter().filter(of_barrier).count() as u32;
                 let left = all.iter().filter(of_barrier).filter(alive).count() as u32;

@@ -224,14 +224,14 @@ fn waits(description: &Description, around: &Around, now: Timestamp) -> (Tone, S
     };
     let (what, wakes) = match description.liveness {
         Liveness::WaitingForCondition => {
-            let names = listed(one.awaits.iter().map(|name| name.as_str()), "and");
+            let names = listed(one.awaited().iter().map(|name| name.as_str()), "and");
             (
                 format!("the condition {names}"),
                 "an update, or the end of something else that it does, changes that",
             )
         }
         Liveness::WaitingForChildren => (
-            format!("{} more of its children", one.children_needed),
+            format!("{} more of its children", one.family.needed),
             "their ends wake it",
         ),
         _ => wanted(one, around),
@@ -270,7 +270,7 @@ fn unwell(one: &Instance, reason: &Reason) -> String {
 /// The signals and events that an instance waits for, and what wakes it.
 fn wanted(one: &Instance, around: &Around) -> (String, &'static str) {
     let signals: Vec<&str> = one
-        .awaits
+        .awaited()
         .iter()
         .filter(|name| name.event_type().is_none())
         .map(|name| name.as_str())
@@ -287,7 +287,7 @@ fn wanted(one: &Instance, around: &Around) -> (String, &'static str) {
     match (signals.len(), events.len()) {
         (0, 0) => {
             let names = one
-                .awaits
+                .awaited()
                 .iter()
                 .filter_map(|name| name.event_type())
                 .map(|name| clean(name).into_owned());

@@ -177,7 +177,7 @@ fn waits_for(description: &Description, now: abide::time::Timestamp) -> String {
         .collect();
     let what = match wait.kind {
         WaitKind::Children => counted(
-            u64::from(description.instance.children_needed),
+            u64::from(description.instance.family.needed),
             "child",
             "children",
         ),

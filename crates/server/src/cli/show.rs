@@ -123,7 +123,7 @@ pub async fn tail(abide: &Abide, description: &Description, count: usize) -> Res
         return Ok(Vec::new());
     }
     let mut after = one
-        .history_events
+        .history_seq
         .saturating_sub(u32::try_from(count).unwrap_or(u32::MAX));
     let mut entries = Vec::new();
     loop {
@@ -182,8 +182,8 @@ fn print(context: &Context, abide: &Abide, seen: &Seen) -> Result<()> {
     }
     if !seen.history.is_empty() {
         let shown = seen.history.len();
-        heading(&match one.history_events as usize > shown {
-            true => format!("history (the last {shown} of {})", one.history_events),
+        heading(&match one.history_seq as usize > shown {
+            true => format!("history (the last {shown} of {})", one.history_seq),
             false => "history".to_owned(),
         })?;
         print_history(&out, &seen.history)?;
@@ -332,7 +332,7 @@ fn identity(out: &Out, seen: &Seen, now: abide::time::Timestamp) -> Result<()> {
             "history",
             format!(
                 "{} events: it does well to continue as new",
-                one.history_events
+                one.history_seq
             ),
         ));
     }

@@ -134,7 +134,7 @@ impl Watch {
         let begun = self.run.filter(|(id, _)| *id == one.id);
         let fresh = match begun {
             None => tail(abide, description, self.most).await?,
-            Some((_, last)) if one.history_events > last => since(abide, one.id, last).await?,
+            Some((_, last)) if one.history_seq > last => since(abide, one.id, last).await?,
             Some(_) => Vec::new(),
         };
         let last = fresh
@@ -231,8 +231,8 @@ fn stand(description: &Description) -> String {
         one.step_seq,
         one.attempt,
         one.deaths,
-        one.wait_id,
-        one.resume_source,
+        one.wait_id(),
+        one.resume_source(),
         one.inbox.sequence,
         description.liveness.name(),
         description.reason

@@ -80,7 +80,7 @@ fn check(instance: &Instance, history: &[Entry]) -> Result<u64, String> {
     let happened = || history.iter().map(|entry| &entry.what);
     // An event that stands for several attempts has taken a number for each (rule 16.1).
     let taken: u32 = happened().map(HistoryEvent::numbers).sum();
-    if taken != instance.history_events || !history.is_sorted_by(|one, next| one.seq < next.seq) {
+    if taken != instance.history_seq || !history.is_sorted_by(|one, next| one.seq < next.seq) {
         return Err("its history has gaps".to_owned());
     }
     let ends = happened().filter(|what| {
@@ -206,7 +206,7 @@ mod tests {
         for (seq, entry) in (1..).zip(&mut history) {
             entry.seq = seq;
         }
-        instance.history_events = history.len() as u32;
+        instance.row.history_seq = history.len() as u32;
         check(&instance, &history)
     }
 

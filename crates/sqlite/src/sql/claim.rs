@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 
 use abide_core::model::{
-    Cause, Claim, Claimed, Epoch, Family, Inbox, InstanceId, Key, Kind, Lane, Lease, Name,
-    ParentRef, Priority, Row, Run, Scopes, Status, Timestamp, WaitKind, WorkerId,
+    Cause, Claim, Claimed, Epoch, InstanceId, Key, Kind, Lane, Lease, Name, ParentRef, Priority,
+    Row, Run, Scopes, Status, Timestamp, WorkerId,
 };
 use abide_kernel::{ClaimRequest, ClaimRoom, Leased, claimed_bytes};
 use rusqlite::{CachedStatement, Connection, Result, params};
@@ -180,30 +180,18 @@ fn candidate(
     let (parent, parent_barrier) = parent(found, 13)?;
     let history_seq = found.get(10)?;
     let mut row = Row {
-        id: cells::id(found, 0)?,
         kind: Kind::from_code(found.get(16)?),
-        machine: lane.machine.clone(),
-        created_at: cells::time(found, 19)?,
         status: Status::Executing,
         scopes: columns::from_scopes(found.get(23)?),
-        behind: false,
-        queue: request.queue.clone(),
         priority: cells::priority(found, 1)?,
         due_at: Some(cells::time(found, 2)?),
         partition_key: cells::maybe_key(found, 12)?,
         worker: Some(request.worker),
-        lease: None,
         epoch: Epoch(found.get::<_, i64>(3)? + 1),
         settled: cells::settled(found, 4, 5)?,
-        step: steps.read(found, 6)?,
         step_seq: found.get(7)?,
         attempt: found.get(8)?,
-        deaths: 0,
         cause: Cause::from_code(found.get(9)?),
-        timed_out: false,
-        awaits: None,
-        aside: None,
-        inbox: Inbox::default(),
         contract: cells::maybe_contract(found, 18)?,
         run: Run {
             number: 1,
@@ -211,24 +199,20 @@ fn candidate(
         },
         parent,
         parent_barrier,
-        family: Family::default(),
         history: history_seq > 0,
         history_seq,
         last_error: found.get(11)?,
-        finished_at: None,
-        attended: Vec::new(),
-        folding: Vec::new(),
-        unfit: Vec::new(),
+        ..Row::new(
+            cells::id(found, 0)?,
+            lane.machine.clone(),
+            steps.read(found, 6)?,
+            request.queue.clone(),
+            cells::time(found, 19)?,
+        )
     };
     if let Some(extra) = cells::extra(found, 21)? {
         extra.fill_row(&mut row);
     }
-    let waits_for = |kinds: &[WaitKind]| {
-        let awaits = row.awaits.as_ref();
-        awaits.filter(|awaits| kinds.contains(&awaits.kind))
-    };
-    let joins = waits_for(&[WaitKind::Children]).map(|_| row.family.barrier);
-    let awaits = waits_for(&[WaitKind::Signal, WaitKind::Event]).map(|awaits| awaits.names.clone());
     let parent = match parent {
         None => None,
         Some(id) => Some(ParentRef {
@@ -236,40 +220,12 @@ fn candidate(
             partition: partition_of(conn, id)?,
         }),
     };
+    let partition = row.partition_key.clone();
+    let claim = Claim::granted(row.id, row.epoch, request.worker, partition, parent);
+    let (key, state) = (cells::maybe_key(found, 15)?, cells::json(found, 22)?);
+    let policy = cells::policy(found, 20)?;
     Ok(Candidate {
-        claimed: Claimed {
-            claim: Claim::granted(
-                row.id,
-                row.epoch,
-                request.worker,
-                row.partition_key.clone(),
-                parent,
-            ),
-            key: cells::maybe_key(found, 15)?,
-            kind: row.kind,
-            machine: lane.machine.clone(),
-            version: lane.version,
-            step: row.step.clone(),
-            step_seq: row.step_seq,
-            attempt: row.attempt,
-            deaths: row.deaths,
-            state: cells::json(found, 22)?,
-            queue: request.queue.clone(),
-            priority: row.priority,
-            due_at: row.due_at.unwrap_or_default(),
-            cause: row.cause,
-            timed_out: row.timed_out,
-            joins,
-            children_pending: row.family.pending,
-            children_ended: row.family.ended,
-            children: Vec::new(),
-            awaited: Vec::new(),
-            updates: Vec::new(),
-            aside: row.aside.is_some(),
-            inbox: row.inbox,
-            awaits: awaits.unwrap_or_default(),
-            policy: cells::policy(found, 20)?,
-        },
+        claimed: Claimed::new(claim, &row, lane.version, key, state, policy),
         guarded: row.partition_key.is_some()
             || (row.scopes != Scopes::NONE && cells::flag(found, 24)?),
         row,

@@ -1,7 +1,7 @@
 //! Loads the rows that an operation decides about.
 
 use abide_core::model::{
-    BarrierNumber, Cause, Epoch, Family, Inbox, InstanceId, Kind, Lane, Name, ParentRef, Row, Run,
+    BarrierNumber, Cause, Epoch, Instance, InstanceId, Kind, Lane, Name, ParentRef, Row, Run,
     Timestamp, WorkerId,
 };
 use abide_kernel::{Lapsed, Touched};
@@ -11,53 +11,83 @@ use super::{Lazy, distinct, limited};
 use crate::cells::{self, Names};
 use crate::columns::{BLOCKED, from_scopes, is_behind, own_scopes};
 
+/// The columns of a row that rules use, in the order in which [`Reader::row`] reads them.
+macro_rules! row_columns {
+    () => {
+        concat!(
+            "id, status, queue, priority, due_at, worker, epoch, settled, step, step_seq, attempt, cause, history_seq, ",
+            own_scopes!(),
+            ", last_error, finished_at, partition_key, standing, parent_id, parent_barrier, first_id, contract, kind,
+             lease_until, limit_until, machine, created_at, settled_before, extra"
+        )
+    };
+}
+pub(crate) use row_columns;
+
+/// Number of these columns.
+const ROW_COLUMNS: usize = 29;
+
 /// Index: the primary key. The state and the result are not read, because no rule uses them.
 pub(crate) const LOCK: &str = concat!(
-    "select id, status, queue, priority, due_at, worker, epoch, settled, step, step_seq, attempt, cause, history_seq, ",
-    own_scopes!(),
-    ", last_error, finished_at, partition_key, standing, parent_id, parent_barrier, first_id, contract, kind,
-           lease_until, limit_until, machine, created_at, settled_before, extra
-    from abide_instances where id = ?1"
+    "select ",
+    row_columns!(),
+    " from abide_instances where id = ?1"
 );
+
+/// The columns of an instance, in the order in which [`Reader::instance`] reads them.
+macro_rules! instance_columns {
+    () => {
+        concat!(
+            row_columns!(),
+            ", key, unique_key, scopes, version, first_step, state, result, policy, updated_at"
+        )
+    };
+}
+pub(crate) use instance_columns;
 
 /// Loads rows, one at a time.
 pub(crate) struct Loader<'c> {
     statement: Lazy<'c>,
-    queues: Names,
-    steps: Names,
-    machines: Names,
+    reader: Reader,
 }
 
 impl<'c> Loader<'c> {
     pub fn new(conn: &'c Connection) -> Self {
         Self {
             statement: Lazy::new(conn, LOCK),
-            queues: Names::default(),
-            steps: Names::default(),
-            machines: Names::default(),
+            reader: Reader::default(),
         }
     }
 
-    /// Loads the row with that id, if it exists. Columns that cannot matter to it are not read.
+    /// Loads the row with that id, if it exists.
     pub fn load(&mut self, id: InstanceId) -> Result<Option<Row>> {
         let mut rows = self.statement.get()?.query(params![id.0])?;
-        let Some(row) = rows.next()? else {
-            return Ok(None);
-        };
+        let row = rows.next()?;
+        row.map(|row| self.reader.row(row)).transpose()
+    }
+}
+
+/// Reads rows, and reuses the names of the previous one.
+#[derive(Default)]
+pub(crate) struct Reader {
+    queues: Names,
+    steps: Names,
+    machines: Names,
+}
+
+impl Reader {
+    /// Reads the columns that rules use. Columns that cannot matter to the row are not read.
+    fn row(&mut self, row: &rusqlite::Row<'_>) -> Result<Row> {
         let finished_at = cells::maybe_time(row, 15)?;
         let partition_key = cells::maybe_key(row, 16)?;
         let history_seq = row.get(12)?;
         let (parent, parent_barrier) = parent(row, 18)?;
         let worker = cells::maybe_worker(row, 5)?;
         let mut loaded = Row {
-            id,
             kind: Kind::from_code(row.get(22)?),
-            machine: self.machines.read(row, 25)?,
-            created_at: cells::time(row, 26)?,
             status: cells::status(row, 1)?,
             scopes: from_scopes(row.get(13)?),
             behind: partition_key.is_some() && is_behind(row.get(17)?),
-            queue: self.queues.read(row, 2)?,
             priority: cells::priority(row, 3)?,
             due_at: if finished_at.is_some() {
                 None
@@ -72,15 +102,9 @@ impl<'c> Loader<'c> {
             },
             epoch: Epoch(row.get(6)?),
             settled: cells::settled(row, 7, 27)?,
-            step: self.steps.read(row, 8)?,
             step_seq: row.get(9)?,
             attempt: row.get(10)?,
-            deaths: 0,
             cause: Cause::from_code(row.get(11)?),
-            timed_out: false,
-            awaits: None,
-            aside: None,
-            inbox: Inbox::default(),
             contract: cells::maybe_contract(row, 21)?,
             run: Run {
                 number: 1,
@@ -88,19 +112,41 @@ impl<'c> Loader<'c> {
             },
             parent,
             parent_barrier,
-            family: Family::default(),
             history: history_seq > 0,
             history_seq,
             last_error: row.get(14)?,
             finished_at,
-            attended: Vec::new(),
-            folding: Vec::new(),
-            unfit: Vec::new(),
+            ..Row::new(
+                cells::id(row, 0)?,
+                self.machines.read(row, 25)?,
+                self.steps.read(row, 8)?,
+                self.queues.read(row, 2)?,
+                cells::time(row, 26)?,
+            )
         };
         if let Some(extra) = cells::extra(row, 28)? {
             extra.fill_row(&mut loaded);
         }
-        Ok(Some(loaded))
+        Ok(loaded)
+    }
+
+    /// Reads an instance.
+    pub fn instance(&mut self, row: &rusqlite::Row<'_>) -> Result<Instance> {
+        let at = ROW_COLUMNS;
+        let scopes = from_scopes(row.get(at + 2)?);
+        Ok(Instance {
+            row: self.row(row)?,
+            key: cells::maybe_key(row, at)?,
+            scope: scopes.key,
+            unique_key: cells::maybe_unique_key(row, at + 1)?,
+            unique_scope: scopes.unique_key,
+            version: row.get(at + 3)?,
+            first_step: cells::name(row, at + 4)?,
+            state: cells::json(row, at + 5)?,
+            result: cells::maybe_json(row, at + 6)?,
+            policy: cells::policy(row, at + 7)?,
+            updated_at: cells::time(row, at + 8)?,
+        })
     }
 }
 

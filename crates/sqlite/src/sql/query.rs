@@ -2,33 +2,28 @@
 
 use std::collections::BTreeMap;
 
-use abide_core::model::{
-    BarrierNumber, Cause, HistoryRow, Inbox, Instance, InstanceId, Kind, Name, Run, Status,
-    Timestamp, WaitKind,
-};
+use abide_core::model::{HistoryRow, Instance, InstanceId, Name, Status, Timestamp, WaitKind};
 use abide_kernel::{Ending, Endings, Filter, HISTORY_BYTES, QueueDepth, Target, gather, look_up};
 use rusqlite::types::Value;
-use rusqlite::{Connection, OptionalExtension, Result, Row, params, params_from_iter};
+use rusqlite::{Connection, OptionalExtension, Result, params, params_from_iter};
 
+use super::load::{Reader, instance_columns, row_columns};
 use super::runs::of_key;
 use super::{Conditions, limited};
 use crate::cells;
-use crate::columns::{BLOCKED, from_scopes, is_behind};
+use crate::columns::{BLOCKED, own_scopes};
 
-const INSTANCE: &str = "
-    select id, key, unique_key, scopes, kind, machine, version, first_step, step, step_seq, attempt, status, state,
-           result, last_error, queue, priority, iif(finished_at is null, due_at, null), partition_key, standing, worker,
-           cause, extra, parent_id, parent_barrier, history_seq, created_at, updated_at, finished_at, first_id,
-           contract, policy
-    from abide_instances";
+const INSTANCE: &str = concat!("select ", instance_columns!(), " from abide_instances");
 
 /// Reads one instance, by primary key or by the key that refers to it.
 pub(crate) fn get(conn: &Connection, target: &Target) -> Result<Option<Instance>> {
     let found = match target {
-        Target::Id(id) => conn.prepare_cached(&by_id())?.query_row([id.0], instance),
+        Target::Id(id) => conn
+            .prepare_cached(&by_id())?
+            .query_row([id.0], |row| Reader::default().instance(row)),
         Target::Key(key) => conn
             .prepare_cached(&by_key())?
-            .query_row([key.as_str()], instance),
+            .query_row([key.as_str()], |row| Reader::default().instance(row)),
     };
     found.optional()
 }
@@ -52,10 +47,9 @@ pub(crate) fn list(
 ) -> Result<Vec<Instance>> {
     let (sql, values) = listing(filter, before, limit);
     let mut statement = conn.prepare_cached(&sql)?;
-    gather(
-        statement.query_map(params_from_iter(values), instance)?,
-        bytes,
-    )
+    let mut reader = Reader::default();
+    let rows = statement.query_map(params_from_iter(values), |row| reader.instance(row))?;
+    gather(rows, bytes)
 }
 
 /// The runs of a chain: its first run, and the others through the index `abide_chain`.
@@ -116,67 +110,6 @@ pub(crate) fn listing(
         );
     }
     conditions.newest_first(INSTANCE, limit)
-}
-
-fn instance(row: &Row<'_>) -> Result<Instance> {
-    let scopes = from_scopes(row.get(3)?);
-    let history_events = row.get(25)?;
-    let mut instance = Instance {
-        id: cells::id(row, 0)?,
-        key: cells::maybe_key(row, 1)?,
-        scope: scopes.key,
-        unique_key: cells::maybe_unique_key(row, 2)?,
-        unique_scope: scopes.unique_key,
-        kind: Kind::from_code(row.get(4)?),
-        machine: cells::name(row, 5)?,
-        version: row.get(6)?,
-        first_step: cells::name(row, 7)?,
-        step: cells::name(row, 8)?,
-        step_seq: row.get(9)?,
-        attempt: row.get(10)?,
-        deaths: 0,
-        status: cells::status(row, 11)?,
-        state: cells::json(row, 12)?,
-        result: cells::maybe_json(row, 13)?,
-        last_error: row.get(14)?,
-        queue: cells::name(row, 15)?,
-        priority: cells::priority(row, 16)?,
-        due_at: cells::maybe_time(row, 17)?,
-        partition_key: cells::maybe_key(row, 18)?,
-        behind: is_behind(row.get(19)?),
-        worker: cells::maybe_worker(row, 20)?,
-        cause: Cause::from_code(row.get(21)?),
-        timed_out: false,
-        wait_kind: None,
-        wait_since: None,
-        wait_id: None,
-        resume_source: None,
-        waits: Vec::new(),
-        awaits: Vec::new(),
-        aside: None,
-        inbox: Inbox::default(),
-        contract: cells::maybe_contract(row, 30)?,
-        policy: cells::policy(row, 31)?,
-        run: Run {
-            number: 1,
-            first: cells::maybe_id(row, 29)?,
-        },
-        children_needed: 0,
-        parent: cells::maybe_id(row, 23)?,
-        parent_barrier: BarrierNumber(row.get(24)?),
-        barrier: BarrierNumber::default(),
-        children_pending: 0,
-        history: history_events > 0,
-        history_events,
-        created_at: cells::time(row, 26)?,
-        updated_at: cells::time(row, 27)?,
-        finished_at: cells::maybe_time(row, 28)?,
-        unfit: Vec::new(),
-    };
-    if let Some(extra) = cells::extra(row, 22)? {
-        extra.fill_instance(&mut instance);
-    }
-    Ok(instance)
 }
 
 /// Index: the primary key, read from the row with the event after `?2` on. A row has the number of its first event, so

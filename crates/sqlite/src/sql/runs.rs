@@ -1,13 +1,13 @@
 //! Finds runs by id, key or chain, and writes what one run hands over to the next.
 
-use abide_core::model::{BarrierNumber, Cause, InstanceId, Kind, NewRow, Target};
+use abide_core::model::{BarrierNumber, InstanceId, NewRow, Target};
 use abide_kernel::{Found, Touched};
 use rusqlite::{Connection, OptionalExtension, Result, Row};
 
-use super::load::{parent, touched};
+use super::load::{Reader, instance_columns, row_columns, touched};
 use super::{Lazy, one};
 use crate::cells;
-use crate::columns::{from_scopes, is_behind};
+use crate::columns::own_scopes;
 
 /// Index: the primary key.
 pub(crate) const FIND_ID: &str = "select id, key, partition_key from abide_instances where id = ?1";
@@ -82,53 +82,23 @@ pub(crate) fn newest(
 }
 
 /// Index: the primary key.
-pub(crate) const COPY: &str = "
-    select kind, machine, version, step, state, status, cause, key, scopes, unique_key, queue, priority,
-           iif(finished_at is null, due_at, null), partition_key, standing, parent_id, parent_barrier, history_seq > 0,
-           first_id, contract, created_at, policy, extra
-    from abide_instances where id = ?1";
+pub(crate) const COPY: &str = concat!(
+    "select ",
+    instance_columns!(),
+    " from abide_instances where id = ?1"
+);
 
 /// The rows with these ids as new rows to insert.
 pub(crate) fn copies(conn: &Connection, ids: &[InstanceId]) -> Result<Vec<(InstanceId, NewRow)>> {
     let mut statement = conn.prepare_cached(COPY)?;
+    let mut reader = Reader::default();
     let mut copies = Vec::with_capacity(ids.len());
     for id in ids {
-        let copy = statement.query_row([id.0], copy).optional()?;
-        copies.extend(copy.map(|copy| (*id, copy)));
+        let found = statement.query_row([id.0], |row| reader.instance(row));
+        let found = found.optional()?;
+        copies.extend(found.map(|instance| (*id, instance.into())));
     }
     Ok(copies)
-}
-
-fn copy(row: &Row<'_>) -> Result<NewRow> {
-    let scopes = from_scopes(row.get(8)?);
-    let (parent, parent_barrier) = parent(row, 15)?;
-    let extra = cells::extra(row, 22)?.unwrap_or_default();
-    Ok(NewRow {
-        kind: Kind::from_code(row.get(0)?),
-        machine: cells::name(row, 1)?,
-        version: row.get(2)?,
-        step: cells::name(row, 3)?,
-        state: cells::json(row, 4)?,
-        status: cells::status(row, 5)?,
-        cause: Cause::from_code(row.get(6)?),
-        key: cells::maybe_key(row, 7)?,
-        scope: scopes.key,
-        unique_key: cells::maybe_unique_key(row, 9)?,
-        unique_scope: scopes.unique_key,
-        queue: cells::name(row, 10)?,
-        priority: cells::priority(row, 11)?,
-        due_at: cells::maybe_time(row, 12)?.unwrap_or_default(),
-        partition_key: cells::maybe_key(row, 13)?,
-        behind: is_behind(row.get(14)?),
-        parent,
-        parent_barrier,
-        history: cells::flag(row, 17)?,
-        contract: cells::maybe_contract(row, 19)?,
-        run: extra.run(cells::maybe_id(row, 18)?),
-        inbox: extra.inbox,
-        created_at: cells::time(row, 20)?,
-        policy: cells::policy(row, 21)?,
-    })
 }
 
 /// Index: the primary key. Frees its keys permanently, and its place in `abide_children`.

@@ -1,9 +1,7 @@
 //! The problems of an instance that only a repair fixes.
 
 use super::{Around, Code, Reason, World};
-use crate::model::{
-    Awaits, CommandId, Inbox, Instance, Kind, Name, OperationWait, Row, Status, Timestamp, WaitKind,
-};
+use crate::model::{CommandId, Inbox, Kind, Name, Row, Status, WaitKind};
 use crate::rules::contract::Terms;
 
 /// A problem of an instance itself, which `repair` fixes.
@@ -109,30 +107,21 @@ impl Problem {
 
 /// Returns the problem of a locked row, if it has one: the part that [`health`] shows as `repair_needed`.
 pub fn problem(row: &Row, world: World<'_>) -> Option<Problem> {
-    problem_of(&row.into(), world)
-}
-
-pub(super) fn problem_of(at: &Position<'_>, world: World<'_>) -> Option<Problem> {
     // An instance that has ended, or was never started, waits for nothing and cannot be repaired.
-    if at.status.is_terminal() || at.status == Status::Reserved {
+    if row.status.is_terminal() || row.status == Status::Reserved {
         return None;
     }
-    let stuck = match at.blocked {
+    let stuck = match row.is_blocked() {
         true => None,
-        false => stuck(at, world),
+        false => stuck(row, world),
     };
     // Last, because every other repair also corrects the counts.
-    stuck.or_else(|| is_miscounted(at.inbox, world.around?).then_some(Problem::Miscounted))
+    stuck.or_else(|| is_miscounted(row.inbox, world.around?).then_some(Problem::Miscounted))
 }
 
 /// `true` if the contract is needed to decide whether an instance is healthy.
-pub fn is_judged_by_contract(instance: &Instance) -> bool {
-    waits_for_signals_alone(&instance.into())
-}
-
-/// `true` if the contract is needed to decide whether a locked row is healthy.
-pub fn is_row_judged_by_contract(row: &Row) -> bool {
-    waits_for_signals_alone(&row.into())
+pub fn is_judged_by_contract(row: &Row) -> bool {
+    waits_for_signals_alone(row)
 }
 
 /// `true` if the counts of pending messages are wrong.
@@ -140,111 +129,54 @@ pub fn is_miscounted(inbox: Inbox, around: &Around) -> bool {
     (inbox.signals, inbox.updates) != (around.signals, around.updates)
 }
 
-/// The part of an instance that decides about its health.
-pub(super) struct Position<'a> {
-    status: Status,
-    due_at: Option<Timestamp>,
-    has_worker: bool,
-    kind: Option<WaitKind>,
-    names: &'a [Name],
-    waits: &'a [OperationWait],
-    inbox: Inbox,
-    needed: u32,
-    behind: bool,
-    blocked: bool,
-    recovering: bool,
-    workflow: bool,
-}
-
-impl<'a> From<&'a Row> for Position<'a> {
-    fn from(row: &'a Row) -> Self {
-        Self {
-            status: row.status,
-            due_at: row.due_at,
-            has_worker: row.worker.is_some(),
-            kind: row.awaits.as_ref().map(|awaits| awaits.kind),
-            names: row
-                .awaits
-                .as_ref()
-                .map_or(&[], |Awaits { names, .. }| names),
-            waits: row
-                .awaits
-                .as_ref()
-                .map_or(&[], |Awaits { waits, .. }| waits),
-            inbox: row.inbox,
-            needed: row.family.needed,
-            behind: row.behind,
-            blocked: row.is_blocked(),
-            recovering: row.is_recovering(),
-            workflow: row.kind == Kind::Workflow,
-        }
-    }
-}
-
-impl<'a> From<&'a Instance> for Position<'a> {
-    fn from(instance: &'a Instance) -> Self {
-        Self {
-            status: instance.status,
-            due_at: instance.due_at,
-            has_worker: instance.worker.is_some(),
-            kind: instance.wait_kind,
-            names: &instance.awaits,
-            waits: &instance.waits,
-            inbox: instance.inbox,
-            needed: instance.children_needed,
-            behind: instance.behind,
-            blocked: instance.is_blocked(),
-            recovering: instance.is_recovering(),
-            workflow: instance.kind == Kind::Workflow,
-        }
-    }
-}
-
 /// `true` if only signals can end its wait.
-fn waits_for_signals_alone(at: &Position<'_>) -> bool {
-    at.status == Status::AwaitingSignal
-        && at.kind != Some(WaitKind::Condition)
-        && at.waits.iter().all(|wait| wait.kind != WaitKind::Condition)
-        && at.due_at.is_none()
-        && at.needed == 0
-        && at.names.iter().all(|name| name.event_type().is_none())
+fn waits_for_signals_alone(row: &Row) -> bool {
+    row.status == Status::AwaitingSignal
+        && row.wait_kind() != Some(WaitKind::Condition)
+        && row
+            .waits()
+            .iter()
+            .all(|wait| wait.kind != WaitKind::Condition)
+        && row.due_at.is_none()
+        && row.family.needed == 0
+        && row.awaited().iter().all(|name| name.event_type().is_none())
 }
 
-fn stuck(at: &Position<'_>, world: World<'_>) -> Option<Problem> {
+fn stuck(row: &Row, world: World<'_>) -> Option<Problem> {
     let around = world.around;
     let parked = matches!(
-        at.status,
+        row.status,
         Status::Scheduled | Status::AwaitingSignal | Status::AwaitingChildren
     );
     // Updates to a row whose workers died are handled when it runs again.
-    if parked && !at.recovering && misses_update(at, around) {
+    if parked && !row.is_recovering() && misses_update(row, around) {
         let newest = around.and_then(|around| around.newest_update);
         return Some(Problem::MissedUpdate(newest.map(|(id, _)| id)));
     }
-    match at.status {
-        Status::Scheduled if at.due_at.is_none() => Some(Problem::NeverDue),
-        Status::AwaitingSignal if at.names.is_empty() && waits_for_signals_alone(at) => {
+    match row.status {
+        Status::Scheduled if row.due_at.is_none() => Some(Problem::NeverDue),
+        Status::AwaitingSignal if row.awaited().is_empty() && waits_for_signals_alone(row) => {
             Some(Problem::WaitsForNothing)
         }
         Status::AwaitingSignal => {
-            let waits = matches!(at.kind, Some(WaitKind::Signal | WaitKind::Event));
+            let waits = matches!(row.wait_kind(), Some(WaitKind::Signal | WaitKind::Event));
             let missed = around.filter(|_| waits).and_then(|one| one.missed_signal);
             missed
                 .map(Problem::MissedSignal)
-                .or_else(|| undeclared(at, world.terms?))
+                .or_else(|| undeclared(row, world.terms?))
         }
         Status::AwaitingChildren => {
             let open = around.and_then(Around::children_open).unwrap_or(u32::MAX);
-            (at.needed == 0 || open < at.needed).then_some(Problem::MissedChildren)
+            (row.family.needed == 0 || open < row.family.needed).then_some(Problem::MissedChildren)
         }
         Status::Executing => {
-            let held = at.has_worker && around.is_none_or(|around| around.has_holder);
+            let held = row.worker.is_some() && around.is_none_or(|around| around.has_holder);
             (!held).then_some(Problem::NotHeld)
         }
-        Status::Runnable if at.behind && around.is_some_and(|around| !around.has_front) => {
+        Status::Runnable if row.behind && around.is_some_and(|around| !around.has_front) => {
             Some(Problem::NoFront)
         }
-        Status::Runnable if at.due_at.is_none() => Some(Problem::NeverDue),
+        Status::Runnable if row.due_at.is_none() => Some(Problem::NeverDue),
         _ => None,
     }
 }
@@ -252,19 +184,20 @@ fn stuck(at: &Position<'_>, world: World<'_>) -> Option<Problem> {
 /// `true` if an update is pending that should have woken a parked instance. A workflow's code may know of updates that
 /// its handlers have not answered yet (rule 9.1): all that had arrived when it parked. An update that arrived later
 /// should have woken it.
-fn misses_update(at: &Position<'_>, around: Option<&Around>) -> bool {
+fn misses_update(row: &Row, around: Option<&Around>) -> bool {
     match around {
-        None => at.inbox.updates > 0 && !at.workflow,
-        Some(around) if at.workflow => around
+        None => row.inbox.updates > 0 && row.kind != Kind::Workflow,
+        Some(around) if row.kind == Kind::Workflow => around
             .newest_update
-            .is_some_and(|(_, sequence)| sequence > at.inbox.handed),
+            .is_some_and(|(_, sequence)| sequence > row.inbox.handed),
         Some(around) => around.updates > 0,
     }
 }
 
 /// Returns a problem if none of the signals that it waits for can be sent, and nothing else can end its wait
 /// (rule 8.6).
-fn undeclared(at: &Position<'_>, terms: &Terms) -> Option<Problem> {
-    let hopeless = waits_for_signals_alone(at) && !at.names.iter().any(|name| terms.takes(name));
-    hopeless.then(|| Problem::UndeclaredSignal(at.names.to_vec()))
+fn undeclared(row: &Row, terms: &Terms) -> Option<Problem> {
+    let hopeless =
+        waits_for_signals_alone(row) && !row.awaited().iter().any(|name| terms.takes(name));
+    hopeless.then(|| Problem::UndeclaredSignal(row.awaited().to_vec()))
 }

@@ -103,13 +103,13 @@ pub fn failing_step(name: &Name, attempts: u32, error: &str) -> Option<String> {
 
 /// Returns a reason if something arrived that may have been meant to end the wait and did not.
 pub(super) fn near_miss(instance: &Instance, around: &Around) -> Option<Reason> {
-    if instance.status != Status::AwaitingSignal || instance.resume_source.is_some() {
+    if instance.status != Status::AwaitingSignal || instance.resume_source().is_some() {
         return None;
     }
     let slip = around
         .pending_names
         .iter()
-        .find_map(|(name, id)| Some((name, *id, similar::meant(name, &instance.awaits)?)));
+        .find_map(|(name, id)| Some((name, *id, similar::meant(name, instance.awaited())?)));
     if let Some((name, id, meant)) = slip {
         return Some(Reason {
             code: Code::SimilarSignal,
@@ -137,7 +137,7 @@ pub(super) fn near_miss(instance: &Instance, around: &Around) -> Option<Reason> 
 /// children, not their own children.
 pub(super) fn stranded(instance: &Instance, world: World<'_>) -> Option<(Code, String)> {
     let around = world.around?;
-    let open = around.children_open().unwrap_or(instance.children_pending);
+    let open = around.children_open().unwrap_or(instance.family.pending);
     let blocked = around.count(|one| one.status == Status::Scheduled && !one.is_due);
     let unserved: Vec<(&Siblings, &(Name, Lane))> = around
         .children
@@ -151,7 +151,7 @@ pub(super) fn stranded(instance: &Instance, world: World<'_>) -> Option<(Code, S
         })
         .collect();
     let idle: u32 = unserved.iter().map(|(one, _)| one.count).sum();
-    if open.saturating_sub(blocked).saturating_sub(idle) >= instance.children_needed {
+    if open.saturating_sub(blocked).saturating_sub(idle) >= instance.family.needed {
         return None;
     }
     if blocked > 0 {

@@ -3,9 +3,9 @@
 
 use super::*;
 use crate::model::{
-    Accepts, BarrierNumber, Cause, CommandId, Contract, ContractId, Inbox, InstanceId, Json, Kind,
-    Priority, Run, Scope, Sequence, WorkerId,
+    Accepts, Awaits, CommandId, Contract, ContractId, Inbox, Json, Scope, Sequence, WorkerId,
 };
+use crate::rules::fixture;
 
 const NOW: Timestamp = Timestamp::from_micros(100_000_000);
 const EARLY: Timestamp = Timestamp::from_micros(1_000_000);
@@ -15,75 +15,37 @@ fn name(text: &str) -> Name {
 }
 
 fn instance(status: Status) -> Instance {
+    let row = fixture::row(status);
     Instance {
-        id: InstanceId(7),
+        first_step: row.step.clone(),
+        row,
         key: None,
         scope: Scope::LIVE,
         unique_key: None,
         unique_scope: Scope::LIVE,
-        kind: Kind::Machine,
-        machine: name("m"),
         version: 1,
-        first_step: name("start"),
-        step: name("start"),
-        step_seq: 1,
-        attempt: 0,
-        deaths: 0,
-        status,
         state: Json::null(),
         result: None,
-        last_error: None,
-        unfit: Vec::new(),
-        queue: name("default"),
-        priority: Priority(0),
-        due_at: None,
-        partition_key: None,
-        behind: false,
-        worker: None,
-        cause: Cause::Start,
-        timed_out: false,
-        wait_kind: None,
-        awaits: Vec::new(),
-        wait_since: None,
-        wait_id: None,
-        waits: Vec::new(),
-        resume_source: None,
-        aside: None,
-        inbox: Inbox::default(),
-        contract: None,
         policy: None,
-        run: Run::default(),
-        children_needed: 0,
-        parent: None,
-        parent_barrier: BarrierNumber(0),
-        barrier: BarrierNumber(1),
-        children_pending: 0,
-        history: true,
-        history_events: 1,
-        created_at: EARLY,
         updated_at: EARLY,
-        finished_at: None,
     }
 }
 
 /// One that waits for these signals.
 fn waits(names: &[&str]) -> Instance {
-    Instance {
-        wait_kind: Some(WaitKind::Signal),
-        awaits: names.iter().map(|text| name(text)).collect(),
-        contract: Some(ContractId(1)),
-        ..instance(Status::AwaitingSignal)
-    }
+    let names = names.iter().map(|text| name(text)).collect();
+    let mut one = instance(Status::AwaitingSignal);
+    one.row.awaits = Some(Awaits::new(WaitKind::Signal, names, EARLY, None));
+    one.row.contract = Some(ContractId(1));
+    one
 }
 
 /// One that waits for that many children.
 fn joins(needed: u32) -> Instance {
-    Instance {
-        wait_kind: Some(WaitKind::Children),
-        children_needed: needed,
-        children_pending: needed,
-        ..instance(Status::AwaitingChildren)
-    }
+    let mut one = instance(Status::AwaitingChildren);
+    one.row.awaits = Some(Awaits::new(WaitKind::Children, Vec::new(), EARLY, None));
+    (one.row.family.needed, one.row.family.pending) = (needed, needed);
+    one
 }
 
 fn children(status: Status, is_due: bool, count: u32) -> Siblings {
@@ -142,7 +104,7 @@ fn code(instance: &Instance, world: World<'_>) -> Option<(Liveness, Code, Option
 fn a_signal_that_it_waits_for_and_was_not_handed_is_missed() {
     // rule 13.1
     let mut one = waits(&["go"]);
-    one.inbox.signals = 1;
+    one.row.inbox.signals = 1;
     let around = Around {
         signals: 1,
         missed_signal: Some(CommandId(17)),
@@ -153,7 +115,8 @@ fn a_signal_that_it_waits_for_and_was_not_handed_is_missed() {
     let text = health(&one, with(&around)).reason.unwrap().text;
     assert!(text.contains("signal 17"), "{text}");
     assert_eq!(code(&one, World::default()), None, "it was not examined");
-    one.wait_kind = Some(WaitKind::Condition);
+    let names = vec![name("go")];
+    one.row.awaits = Some(Awaits::new(WaitKind::Condition, names, EARLY, None));
     assert_eq!(code(&one, with(&around)), None, "its name is a condition's");
 }
 
@@ -168,7 +131,7 @@ fn an_update_that_is_pending_beside_a_park_is_missed_however_it_is_counted() {
     };
     let missed = Some((Liveness::RepairNeeded, Code::MissedUpdate, Some(9)));
     assert_eq!(code(&one, with(&around)), missed);
-    one.inbox.updates = 1;
+    one.row.inbox.updates = 1;
     assert_eq!(code(&one, with(&around)), missed);
     assert_eq!(
         code(&one, World::default()),
@@ -196,10 +159,10 @@ fn a_wait_that_its_contract_does_not_know_and_nothing_else_ends_needs_repair() {
     assert_eq!(code(&waits(&["go", "stop"]), world(&other)), None);
     assert_eq!(code(&waits(&["go", "event:paid"]), world(&other)), None);
     let mut bounded = waits(&["go"]);
-    bounded.due_at = Some(NOW);
+    bounded.row.due_at = Some(NOW);
     assert_eq!(code(&bounded, world(&other)), None, "its deadline ends it");
     let mut joined = waits(&["go"]);
-    joined.children_needed = 1;
+    joined.row.family.needed = 1;
     assert_eq!(code(&joined, world(&other)), None, "its children end it");
     let nothing = Some((Liveness::RepairNeeded, Code::WaitsForNothing, None));
     assert_eq!(code(&waits(&[]), world(&any)), nothing);
@@ -276,9 +239,10 @@ fn what_ended_or_was_not_started_is_not_for_repair() {
 #[test]
 fn what_is_late_by_more_than_patience_is_overdue() {
     // rule 13.1
-    let due = |status, due_at| Instance {
-        due_at: Some(due_at),
-        ..instance(status)
+    let due = |status, due_at| {
+        let mut one = instance(status);
+        one.row.due_at = Some(due_at);
+        one
     };
     let at = |now| World {
         now: Some(now),
@@ -299,7 +263,7 @@ fn what_is_late_by_more_than_patience_is_overdue() {
 fn a_hold_without_a_worker_and_a_line_without_a_front_need_repair() {
     // rules 5.3, 6.3 and 13.1
     let mut held = instance(Status::Executing);
-    held.worker = Some(WorkerId(3));
+    held.row.worker = Some(WorkerId(3));
     let unknown = Around::default();
     let known = Around {
         has_holder: true,
@@ -316,10 +280,10 @@ fn a_hold_without_a_worker_and_a_line_without_a_front_need_repair() {
         code(&held, silent),
         Some((Liveness::Running, Code::WorkerSilent, None))
     );
-    held.worker = None;
+    held.row.worker = None;
     assert_eq!(code(&held, with(&known)), not_held);
     let mut behind = instance(Status::Runnable);
-    (behind.behind, behind.due_at) = (true, Some(EARLY));
+    (behind.row.behind, behind.row.due_at) = (true, Some(EARLY));
     assert_eq!(
         code(&behind, with(&unknown)),
         Some((Liveness::RepairNeeded, Code::NoFront, None))

@@ -3,11 +3,12 @@
 
 use super::*;
 use crate::model::{
-    Answered, BarrierNumber, Blocked, Claim, Closing, CommandId, ConditionWait, Inbox, InstanceId,
-    Json, Priority, Run, Scopes, Settled, SignalWait, Start, Taken, WorkerId,
+    Answered, BarrierNumber, Blocked, Claim, Closing, CommandId, ConditionWait, InstanceId, Json,
+    Priority, Settled, SignalWait, Start, Taken, WorkerId,
 };
 use crate::rules::block::{Release, unblock};
 use crate::rules::children::{Ended, ended, reopened};
+use crate::rules::fixture;
 use crate::rules::inbox::{Message, Sender, receive, take};
 use crate::rules::liveness::{Around, Problem, Siblings, World, problem};
 use crate::rules::operate::code_handles_cancel;
@@ -23,45 +24,15 @@ fn name(text: &str) -> Name {
 /// A workflow that a worker runs.
 fn running() -> Row {
     Row {
-        id: InstanceId(7),
         kind: Kind::Workflow,
-        machine: name("m"),
-        created_at: NOW,
-        status: Status::Executing,
-        scopes: Scopes::NONE,
-        step: name("start"),
-        step_seq: 1,
-        attempt: 0,
-        deaths: 0,
-        queue: name("default"),
-        priority: Priority(0),
         due_at: Some(NOW),
-        partition_key: None,
-        behind: false,
         worker: Some(WorkerId(3)),
-        lease: None,
         epoch: Epoch(5),
         settled: Settled {
             last: Epoch(4),
             before: 0,
         },
-        cause: Cause::Start,
-        timed_out: false,
-        awaits: None,
-        attended: Vec::new(),
-        aside: None,
-        inbox: Inbox::default(),
-        contract: None,
-        run: Run::default(),
-        parent: None,
-        parent_barrier: BarrierNumber::default(),
-        family: Family::default(),
-        history: true,
-        history_seq: 1,
-        folding: Vec::new(),
-        last_error: None,
-        unfit: Vec::new(),
-        finished_at: None,
+        ..fixture::row(Status::Executing)
     }
 }
 
