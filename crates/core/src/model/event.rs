@@ -188,7 +188,6 @@ impl From<Path> for String {
 /// A condition that an event must satisfy to match.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[cfg_attr(feature = "openapi", schema(as = ConstantCondition))]
 #[serde(deny_unknown_fields)]
 pub struct Condition {
     /// A path into the payload: names of fields, separated by dots.

@@ -227,9 +227,11 @@ impl ResumeKind {
 
 /// A child as its parent sees it when it joins.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(remote = "Self")]
 pub struct Child {
     /// The child.
+    #[cfg_attr(feature = "openapi", schema(value_type = i64))]
     pub id: InstanceId,
     /// Its key.
     pub key: Option<Key>,
@@ -239,9 +241,10 @@ pub struct Child {
     pub status: Status,
     /// Its state.
     pub state: Json,
-    /// Its result, if it is done.
+    /// The result.
+    #[cfg_attr(feature = "openapi", schema(value_type = Json))]
     pub result: Option<Json>,
-    /// Its error, if it has failed.
+    /// The error.
     pub last_error: Option<String>,
 }
 

@@ -2,7 +2,7 @@
 
 use abide::InstanceId;
 use abide::client::{OpenWait, WaitsFilter};
-use abide::model::{Key, Name, Target, WaitId, WaitKind};
+use abide::model::{Condition, Key, Name, Target, WaitId, WaitKind};
 use abide::time::Timestamp;
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
@@ -10,7 +10,7 @@ use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::dto::{ConditionView, Listed, asked};
+use super::dto::{Listed, asked};
 use super::instances::found;
 use super::{App, Params, Problem};
 
@@ -67,7 +67,7 @@ pub struct OpenWaitView {
     name: String,
     /// The conditions that the event must meet.
     #[serde(skip_serializing_if = "Option::is_none")]
-    conditions: Option<Vec<ConditionView>>,
+    conditions: Option<Vec<Condition>>,
     /// The wait's id.
     #[schema(value_type = Option<String>)]
     wait_id: Option<WaitId>,
@@ -82,17 +82,12 @@ pub struct OpenWaitView {
 
 impl From<OpenWait> for OpenWaitView {
     fn from(wait: OpenWait) -> Self {
-        let conditions = wait
-            .conditions
-            .into_iter()
-            .map(ConditionView::from)
-            .collect();
         Self {
             instance_id: wait.instance,
             key: wait.key,
             kind: wait.kind,
             name: wait.name,
-            conditions: (wait.kind == WaitKind::Event).then_some(conditions),
+            conditions: (wait.kind == WaitKind::Event).then_some(wait.conditions),
             wait_id: wait.wait_id,
             operation: wait.operation,
             since: wait.since,

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use abide::InstanceId;
 use abide::model::{CommandId, Json, Key, Name, Sequence};
 use abide::time::Timestamp;
-use abide::{InstanceId, Status};
 use abide_kernel::model::{Cause, Child, Claimed, Command};
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -41,7 +41,7 @@ pub struct ClaimView {
     /// How many more are pending than `inbox` has: `GET /v1/instances/{id}/signals` lists them.
     inbox_omitted: u32,
     /// The children of the barrier that it joins.
-    children: Vec<ChildView>,
+    children: Vec<Child>,
     /// `true` if the deadline of its wait has passed.
     timed_out: bool,
     /// The updates to answer: when there are any, the outcome is an `answer`, and the step runs later.
@@ -89,28 +89,6 @@ pub struct UpdateToAnswer {
     arguments: Json,
 }
 
-/// A child as its parent sees it when it joins.
-#[derive(Serialize, ToSchema)]
-#[schema(as = Child)]
-pub struct ChildView {
-    /// The child.
-    #[schema(value_type = i64)]
-    id: InstanceId,
-    /// Its key.
-    key: Option<Key>,
-    /// Its machine.
-    machine: Name,
-    /// Its status.
-    status: Status,
-    /// Its state.
-    state: Json,
-    /// The result.
-    #[schema(value_type = Json)]
-    result: Option<Json>,
-    /// The error.
-    last_error: Option<String>,
-}
-
 impl ClaimView {
     /// Makes the response for a claimed instance.
     pub fn new(
@@ -145,7 +123,7 @@ impl ClaimView {
                 .signals
                 .saturating_sub(u32::try_from(inbox.len()).unwrap_or(u32::MAX)),
             inbox: inbox.into_iter().map(Message::from).collect(),
-            children: claimed.children.into_iter().map(ChildView::from).collect(),
+            children: claimed.children,
             timed_out: claimed.timed_out,
             updates: claimed
                 .updates
@@ -180,20 +158,6 @@ impl From<Command> for UpdateToAnswer {
             update_id: update.id,
             name: update.name,
             arguments: update.arguments,
-        }
-    }
-}
-
-impl From<Child> for ChildView {
-    fn from(child: Child) -> Self {
-        Self {
-            id: child.id,
-            key: child.key,
-            machine: child.machine,
-            status: child.status,
-            state: child.state,
-            result: child.result,
-            last_error: child.last_error,
         }
     }
 }

@@ -2,8 +2,8 @@
 
 use abide::client::Description;
 use abide::model::{
-    Cause, CommandId, Condition as EventCondition, Json, Key, Kind, Liveness, Name, OperationWait,
-    Operator, Policy, ReasonCode, ResumeSource, Scope, WaitId, WaitKind, Waiter,
+    Cause, CommandId, Condition, Json, Key, Kind, Liveness, Name, OperationWait, Policy,
+    ReasonCode, ResumeSource, Scope, WaitId, WaitKind, Waiter,
 };
 use abide::time::Timestamp;
 use abide::{InstanceId, Status};
@@ -173,29 +173,7 @@ pub struct EventAwaited {
     #[serde(rename = "type")]
     pub event_type: Name,
     /// The conditions that it must meet, all of them.
-    pub conditions: Vec<ConditionView>,
-}
-
-/// A condition that an event must meet to match.
-#[derive(Serialize, ToSchema)]
-#[schema(as = Condition)]
-pub struct ConditionView {
-    /// The path in its payload.
-    pub left: String,
-    /// The comparison.
-    pub op: Operator,
-    /// The value to compare with.
-    pub right: Json,
-}
-
-impl From<EventCondition> for ConditionView {
-    fn from(condition: EventCondition) -> Self {
-        Self {
-            left: condition.left.into(),
-            op: condition.op,
-            right: condition.right,
-        }
-    }
+    pub conditions: Vec<Condition>,
 }
 
 /// How many instances are looked up at once.
@@ -303,11 +281,7 @@ impl From<Waiter> for EventAwaited {
     fn from(waiter: Waiter) -> Self {
         Self {
             event_type: waiter.event_type,
-            conditions: waiter
-                .conditions
-                .into_iter()
-                .map(ConditionView::from)
-                .collect(),
+            conditions: waiter.conditions,
         }
     }
 }

@@ -10,7 +10,7 @@ mod start;
 pub use abide::outbox::Wanted;
 pub use claim::ClaimView;
 pub use command::{SignalView, UpdateView};
-pub use instance::{ConditionView, InstanceView, views};
+pub use instance::{InstanceView, views};
 pub use paging::{LIMIT_MAX, Listed, asked, decode, encode};
 pub use scalars::{ArgumentsJson, IdempotencyKeyText, Millis, Problems, given, waited};
 pub use start::{Graphs, PolicyRequest, StartRequest};
