@@ -228,7 +228,7 @@ fn read_secret(name: &str, path: &std::ffi::OsStr) -> Result<Given, SettingError
 fn from_file(named: Option<PathBuf>) -> Result<Found, SettingError> {
     let path = match named {
         Some(path) => path,
-        None => match super::place::default_config().filter(|path| path.is_file()) {
+        None => match super::paths::default_config().filter(|path| path.is_file()) {
             Some(path) => path,
             None => return Ok(Vec::new()),
         },

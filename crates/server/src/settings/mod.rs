@@ -2,7 +2,7 @@
 
 mod keys;
 mod layers;
-mod place;
+mod paths;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -23,7 +23,7 @@ use crate::telemetry::Protocol;
 
 pub use keys::{KEYS, Key};
 pub use layers::{Flags, Given, Source};
-pub use place::{default_store, hidden, prepare};
+pub use paths::{default_store, hidden, prepare};
 
 /// The server's settings.
 #[derive(Clone, Debug)]
