@@ -15,7 +15,7 @@ use futures_util::TryStreamExt;
 use tokio::time::timeout;
 use tokio_postgres::{Client, Row, Statement};
 
-use crate::cells::{Cells, each};
+use crate::cells::each;
 use crate::claim::read_children;
 use crate::commands::{
     PENDING_FROM_KIND, command_columns, from_kind_params, in_order, read_commands,

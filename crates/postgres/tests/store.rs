@@ -291,11 +291,11 @@ async fn a_large_state_that_stays_is_not_written_again() {
     }
     assert_eq!(abide_pgtest::psql(&url, &last), written);
     let instance = store.get(&Target::Id(id)).await.unwrap().unwrap();
+    assert_eq!((instance.step_seq, instance.status), (4, Status::Executing));
     assert_eq!(
         (instance.state, instance.row.kind),
         (large.state, Kind::Workflow)
     );
-    assert_eq!((instance.step_seq, instance.status), (4, Status::Executing));
 }
 
 /// Takes so many steps and closes the store: its connections tell the statistics when they end.

@@ -200,8 +200,8 @@ async fn a_turn_leaves_the_state_and_its_cancellation_waits_with_what_else_came(
     let kinds: Vec<CommandKind> = inbox.iter().map(|one| one.kind).collect();
     assert_eq!(kinds, [CommandKind::Signal, CommandKind::Cancel]);
     let instance = store.get(&Target::Id(id)).await.unwrap().unwrap();
-    assert_eq!((instance.state, instance.row.kind), (state, Kind::Workflow));
     assert_eq!((instance.inbox.signals, instance.inbox.updates), (1, 1));
+    assert_eq!((instance.state, instance.row.kind), (state, Kind::Workflow));
     store.close().await;
     closed(&database);
 }

@@ -173,7 +173,7 @@ on_every_store! {
             let run = lab.start(RUN, json!(null)).await.unwrap();
             until_standing(&lab, 2).await;
             lab.publish_all([2, 1].map(|n| event_of("tick", &json!({"n": n})))).await.unwrap();
-            lab.until(run.id(), "the signal to be waited for", |row| row.status == Status::AwaitingSignal && row.awaits.iter().any(|name| name.as_str() == "go")).await;
+            lab.until(run.id(), "the signal to be waited for", |row| row.status == Status::AwaitingSignal && row.awaited().iter().any(|name| name.as_str() == "go")).await;
             let steps = lab.now(run.id()).await.step_seq;
             assert_eq!(standing(&lab).await, 0);
             tokio::time::sleep(millis(50)).await;

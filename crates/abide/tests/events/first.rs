@@ -80,7 +80,7 @@ on_every_store! {
 async fn common_wait(lab: &Lab, id: abide::InstanceId) {
     crate::common::eventually("it to wait for both", async || {
         let row = lab.now(id).await;
-        row.status == Status::AwaitingSignal && row.awaits.len() == 2
+        row.status == Status::AwaitingSignal && row.awaited().len() == 2
     })
     .await;
 }

@@ -47,7 +47,7 @@ on_every_store! {
         let run = lab.start(graph, json!(null)).await.unwrap();
         let id = run.id();
         lab.until(id, "to wait for signals", |one| one.status == Status::AwaitingSignal && one.waits().len() == 2).await;
-        let waits = lab.now(id).await.waits;
+        let waits = lab.now(id).await.waits().to_vec();
         let ids: Vec<String> = waits.iter().map(|wait| wait.id.to_string()).collect();
         assert_eq!(ids, [format!("wait:{id}:2"), format!("wait:{id}:3")]);
         for n in [1, 2] {

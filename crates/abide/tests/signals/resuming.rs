@@ -38,7 +38,7 @@ on_every_store! {
         assert_eq!((wait.kind, wait.id), (WaitKind::Signal, parked.wait_id().cloned()));
         gate.open();
         let parked = lab.until_status(order.id(), Status::AwaitingSignal).await;
-        assert_eq!(parked.resume_source, None);
+        assert_eq!(parked.resume_source(), None);
         engine.shutdown().await;
     }
 }

@@ -116,7 +116,7 @@ on_every_store! {
             At::Three => done(json!(ctx.got(PAID))),
         })).start().await.unwrap();
         let order = lab.start(Script::any(), json!(null)).key("order:1").await.unwrap();
-        lab.until(order.id(), "it to wait for the other", |row| row.awaits.first().is_some_and(|name| name.as_str() == "go")).await;
+        lab.until(order.id(), "it to wait for the other", |row| row.awaited().first().is_some_and(|name| name.as_str() == "go")).await;
         lab.signal(&order, PAID, &payment(1)).await.unwrap();
         lab.signal(&order, GO, &()).await.unwrap();
         assert_eq!(lab.came_to(&order).await, json!(false));

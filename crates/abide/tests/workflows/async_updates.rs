@@ -387,7 +387,7 @@ on_every_store! {
             let run = lab.start(DESK, json!(null)).await.unwrap();
             let update = lab.update(&run, ASK, &"ann".into()).accepted().await.unwrap();
             lab.signal(&run, SHUT, &()).await.unwrap();
-            let row = lab.until(run.id(), "the last wait", |row| row.awaits.iter().any(|name| name.as_str() == "say")).await;
+            let row = lab.until(run.id(), "the last wait", |row| row.awaited().iter().any(|name| name.as_str() == "say")).await;
             assert!(!row.status.is_terminal());
             lab.signal(&run, SAY, &"bye".into()).await.unwrap();
             assert_eq!(update.answer().await.unwrap(), "ann: bye");
@@ -424,7 +424,7 @@ on_every_store! {
             let engine = lab.engine().workflows_kept(kept).workflow(DESK, code.clone()).start().await.unwrap();
             let run = lab.start(DESK, json!(null)).await.unwrap();
             let update = lab.update(&run, ASK, &"ann".into()).accepted().await.unwrap();
-            lab.until(run.id(), "it to wait", |row| row.awaits.len() == 2).await;
+            lab.until(run.id(), "it to wait", |row| row.awaited().len() == 2).await;
             lab.cancel(&run, "enough").await.unwrap();
             let error = failed(update.answer().await);
             assert!(error.contains("enough"), "{error}");
@@ -455,7 +455,7 @@ on_every_store! {
             let key = format!("desk:{kept}");
             let run = lab.start(DESK, json!(1)).key(key.as_str()).await.unwrap();
             let begun = lab.update(&run, ASK, &"ann".into()).accepted().await.unwrap();
-            lab.until(run.id(), "it to be begun", |row| row.awaits.len() == 2).await;
+            lab.until(run.id(), "it to be begun", |row| row.awaited().len() == 2).await;
             let waiting = lab.update(&run, NEVER, &Some("x".into())).accepted().await.unwrap();
             let adding = lab.update(&run, ADD, &3).accepted().await.unwrap();
             lab.signal(&run, GO, &()).await.unwrap();
@@ -513,7 +513,7 @@ on_every_store! {
             let engine = desk.engine(&lab, 100).await;
             let run = lab.start(DESK, json!(null)).await.unwrap();
             let update = lab.update(&run, ASK, &"ann".into()).accepted().await.unwrap();
-            lab.until(run.id(), "it to be begun", |row| row.awaits.len() == 2).await;
+            lab.until(run.id(), "it to be begun", |row| row.awaited().len() == 2).await;
             engine.shutdown().await;
             let code = move |wf: Workflow, _: Value| async move {
                 change(&wf);

@@ -284,11 +284,14 @@ mod tests {
         let one = waiting();
         let text = serde_json::to_string(&one).unwrap();
         let at = "1970-01-01T00:00:01Z";
-        let expected = json!({
+        // In two parts, because the macro is recursive.
+        let mut expected = json!({
             "id": 7, "key": null, "scope": [], "unique_key": null, "unique_scope": [], "kind": "machine", "machine": "m",
             "version": 3, "first_step": "s", "step": "s", "step_seq": 1, "attempt": 0, "deaths": 0,
             "status": "awaiting_signal", "state": {"a": 1}, "result": null, "last_error": null, "queue": "q",
             "priority": 0, "due_at": null, "partition_key": null, "behind": false, "worker": null, "cause": "start",
+        });
+        let rest = json!({
             "timed_out": false, "wait_kind": "signal", "awaits": ["go"], "wait_since": at, "wait_id": "wait:7:1",
             "resume_source": {"command_id": null, "kind": "timeout"}, "aside": null,
             "inbox": {"sequence": 0, "cursor": 0, "signals": 0, "updates": 0, "handed": 0, "bytes": 0, "commands": 0},
@@ -296,6 +299,8 @@ mod tests {
             "parent_barrier": 0, "barrier": 0, "children_pending": 2, "history": true, "history_events": 1,
             "created_at": at, "updated_at": at, "finished_at": null,
         });
+        let rest = rest.as_object().unwrap().clone();
+        expected.as_object_mut().unwrap().extend(rest);
         assert_eq!(serde_json::from_str::<Value>(&text).unwrap(), expected);
         assert_eq!(serde_json::from_str::<Instance>(&text).unwrap(), one);
     }

@@ -166,13 +166,13 @@ fn note(description: Description, workers: &[Worker], found: &mut BTreeMap<Kind,
         let running = workers.iter().filter(has_code);
         Found {
             running: running.map(|worker| worker.build().clone()).collect(),
-            machine: one.machine,
-            version: one.version,
-            step: one.step,
-            liveness: description.liveness.name(),
-            builds: one.unfit,
-            count: 0,
             instance: one.id,
+            machine: one.row.machine,
+            version: one.version,
+            step: one.row.step,
+            liveness: description.liveness.name(),
+            builds: one.row.unfit,
+            count: 0,
             reason: description
                 .reason
                 .map(|reason| reason.text)

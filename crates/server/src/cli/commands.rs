@@ -12,7 +12,7 @@ use super::{
 /// The commands that work on any store.
 #[derive(Debug, Subcommand)]
 #[allow(missing_docs, reason = "the help of each is on its arguments")]
-pub enum Command {
+pub enum StoreCommand {
     Start(start::Args),
     Signal(signal::Args),
     Update(update::Args),
@@ -40,7 +40,7 @@ pub enum Command {
     Bench(bench::Args),
 }
 
-impl Command {
+impl StoreCommand {
     /// Runs it, and lets go of the store.
     pub async fn run(self, context: &Context) -> Result {
         let ended = self.run_on(context).await;

@@ -56,7 +56,7 @@ pub struct Cli {
     #[command(flatten)]
     global: Global,
     #[command(subcommand)]
-    command: Command,
+    command: CliCommand,
 }
 
 impl Cli {
@@ -66,7 +66,7 @@ impl Cli {
         if let Some(worker) = demo::Worker::called() {
             return Self {
                 global: Global::default(),
-                command: Command::DemoWorker(worker),
+                command: CliCommand::DemoWorker(worker),
             };
         }
         Self::parse()
@@ -127,7 +127,7 @@ impl Global {
 }
 
 #[derive(Debug, Subcommand)]
-enum Command {
+enum CliCommand {
     Serve(serve::Args),
     #[cfg(feature = "demo")]
     Demo(demo::Args),
@@ -136,7 +136,7 @@ enum Command {
     #[command(skip)]
     DemoWorker(demo::Worker),
     #[command(flatten)]
-    Store(commands::Command),
+    Store(commands::StoreCommand),
     Config(config::Args),
     Token(token::Args),
     Completions(completions::Completions),
@@ -158,16 +158,16 @@ pub fn main() -> ExitCode {
     };
     let ended = runtime.block_on(async {
         match command {
-            Command::Serve(args) => serve::run(args, &global).await,
+            CliCommand::Serve(args) => serve::run(args, &global).await,
             #[cfg(feature = "demo")]
-            Command::Demo(args) => demo::run(args, &global).await,
+            CliCommand::Demo(args) => demo::run(args, &global).await,
             #[cfg(feature = "demo")]
-            Command::DemoWorker(worker) => worker.run().await,
-            Command::Config(args) => config::run(args, &global),
-            Command::Token(args) => token::run(args, &global.context()?).await,
-            Command::Store(command) => command.run(&global.context()?).await,
-            Command::Completions(args) => args.run(Cli::command(), &global.out()),
-            Command::Man(args) => args.run(Cli::command(), &global.out()),
+            CliCommand::DemoWorker(worker) => worker.run().await,
+            CliCommand::Config(args) => config::run(args, &global),
+            CliCommand::Token(args) => token::run(args, &global.context()?).await,
+            CliCommand::Store(command) => command.run(&global.context()?).await,
+            CliCommand::Completions(args) => args.run(Cli::command(), &global.out()),
+            CliCommand::Man(args) => args.run(Cli::command(), &global.out()),
         }
     });
     // Tasks that still run are no longer needed.

@@ -18,11 +18,11 @@ Examples:
   abide token revoke checkout")]
 pub struct Args {
     #[command(subcommand)]
-    command: Command,
+    command: TokenCommand,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum Command {
+enum TokenCommand {
     /// Create a token and print it; it is not shown again
     #[command(after_help = "Example:\n  abide token create --role work --name mailer")]
     Create {
@@ -47,19 +47,19 @@ enum Command {
 /// Does it.
 pub async fn run(args: Args, context: &Context) -> Result {
     let abide = match &args.command {
-        Command::Create { .. } => context.write().await?,
+        TokenCommand::Create { .. } => context.write().await?,
         // Where there is no store, there is no token to list or to revoke.
-        Command::List | Command::Revoke { .. } => context.open_existing().await?,
+        TokenCommand::List | TokenCommand::Revoke { .. } => context.open_existing().await?,
     };
     let done = act(args.command, context, &**abide.store()).await;
     abide.close().await;
     done
 }
 
-async fn act(command: Command, context: &Context, store: &dyn abide::store::Store) -> Result {
+async fn act(command: TokenCommand, context: &Context, store: &dyn abide::store::Store) -> Result {
     let out = &context.out;
     match command {
-        Command::Create { role, name } => {
+        TokenCommand::Create { role, name } => {
             let operates = role == Role::Operate || {
                 let tokens = auth::list(store).await?;
                 tokens.iter().any(|known| known.role == Role::Operate)
@@ -88,7 +88,7 @@ async fn act(command: Command, context: &Context, store: &dyn abide::store::Stor
                 }
             }
         }
-        Command::List => {
+        TokenCommand::List => {
             let tokens = auth::list(store).await?;
             if out.json {
                 let shown = |known: &auth::Known| json!({"name": known.name, "role": known.role, "created_at": known.created_at});
@@ -106,7 +106,7 @@ async fn act(command: Command, context: &Context, store: &dyn abide::store::Stor
                 table.print(out)?;
             }
         }
-        Command::Revoke { name } => {
+        TokenCommand::Revoke { name } => {
             if !auth::revoke(store, &name).await? {
                 let text = format!("unknown token {name:?}");
                 return Err(Failure::new(Exit::Refused, "not_found", text).next("abide token list"));

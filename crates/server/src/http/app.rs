@@ -16,7 +16,7 @@ use crate::graphs::Put;
 use crate::hooks::Hook;
 use crate::metrics::Depths;
 use crate::settings::Settings;
-use crate::telemetry::{Attempt, Message, Traces};
+use crate::telemetry::{AttemptTrace, MessageTrace, Traces};
 use crate::workers::Workers;
 
 use super::budgets::Budgets;
@@ -97,7 +97,7 @@ impl App {
     /// Reports a command that was accepted, and the span of its sender, to the traces.
     pub(crate) fn trace(&self, record: &Command, headers: &HeaderMap) {
         if self.traces().is_on()
-            && let Some(message) = Message::of(record, Some(headers))
+            && let Some(message) = MessageTrace::of(record, Some(headers))
         {
             self.traces().message(&message);
         }
@@ -114,12 +114,12 @@ impl App {
             .iter()
             .filter(|one| one.name.event_type().is_some())
         {
-            if let Some(message) = Message::of(event, None) {
+            if let Some(message) = MessageTrace::of(event, None) {
                 self.traces().message(&message);
             }
         }
         if claimed.cause == Cause::Reclaim
-            && let Some(lost) = Attempt::lost(claimed, now)
+            && let Some(lost) = AttemptTrace::lost(claimed, now)
         {
             self.traces().attempt(&lost);
         }

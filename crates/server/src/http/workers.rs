@@ -23,9 +23,9 @@ use utoipa_axum::routes;
 use super::dto::{ClaimView, Graphs, waited};
 use super::{App, Body, PathParams, Problem, Refused, Waiting};
 use crate::metrics;
-use crate::telemetry::Attempt;
+use crate::telemetry::AttemptTrace;
 use crate::workers::outcome::{self, OutcomeRequest};
-use crate::workers::{About, Handed, Hold, NoClaim, Poll};
+use crate::workers::{ClaimToken, ClaimedStep, Handed, InvalidToken, Poll};
 
 /// The most claims of one answer.
 const CLAIMS_MAX: usize = 1_000;
@@ -294,31 +294,31 @@ pub async fn commit(
         .iter()
         .map(|one| one.claim.as_str())
         .collect();
-    let holds = app.workers().holds(&tokens).await?;
+    let decoded = app.workers().decode(&tokens).await?;
     let mut entries = Vec::with_capacity(request.outcomes.len());
-    for (OutcomeOfClaim { claim, outcome }, hold) in request.outcomes.into_iter().zip(holds) {
-        let read = judge(&app, &request.worker, hold, &outcome, &mut graphs).await;
+    for (OutcomeOfClaim { claim, outcome }, token) in request.outcomes.into_iter().zip(decoded) {
+        let read = judge(&app, &request.worker, token, &outcome, &mut graphs).await;
         entries.push((claim, read));
     }
     refuse_beside_unreadable(&mut entries);
     for (claim, read) in entries {
         let (result, entry) = match read {
-            Ok((hold, outcome)) => {
-                let ran = Ran {
+            Ok((token, outcome)) => {
+                let ran = StepReport {
                     outcome: outcome.last().name(),
                     failed: matches!(outcome.last(), Outcome::Fail { .. }),
-                    took: now.since(hold.since),
-                    attempt: app.traces().is_on().then(|| hold.attempt(&outcome, now)),
-                    about: hold.about,
+                    took: now.since(token.since),
+                    attempt: app.traces().is_on().then(|| token.attempt(&outcome, now)),
+                    step: token.step,
                 };
                 commits.push(Commit {
-                    claim: hold.claim,
+                    claim: token.claim,
                     outcome,
                     keep: false,
                     took: ran.took,
                     error: None,
                 });
-                (Settled::from(CommitStatus::Committed), Some(ran))
+                (EntryResult::from(CommitStatus::Committed), Some(ran))
             }
             Err(result) => (result, None),
         };
@@ -330,7 +330,7 @@ pub async fn commit(
     };
     let mut committed = committed.into_iter();
     let results = judged.into_iter().map(|(claim, result, entry)| {
-        let Settled {
+        let EntryResult {
             status,
             duplicate,
             refused,
@@ -352,7 +352,7 @@ pub async fn commit(
 
 /// An entry of a request to commit: the text of its claim, and its claim and outcome, or its result if that is already
 /// known.
-type Entry = (String, Result<(Hold, Outcome), Settled>);
+type Entry = (String, Result<(ClaimToken, Outcome), EntryResult>);
 
 /// Refuses the outcomes of claims for which a request also has one that cannot be read, and with them that one: they are two
 /// different outcomes for one claim (rule 1.7). Those that can be read are compared when they are committed.
@@ -367,18 +367,18 @@ fn refuse_beside_unreadable(entries: &mut [Entry]) {
     let both: BTreeSet<String> = found.into_keys().map(str::to_owned).collect();
     let entries = entries.iter_mut();
     for (_, read) in entries.filter(|(claim, _)| both.contains(claim)) {
-        *read = Err(Settled::refused(&contradiction::refusal()));
+        *read = Err(EntryResult::refused(&contradiction::refusal()));
     }
 }
 
-/// Makes the result of one entry.
-struct Settled {
+/// The result of one entry, without its claim.
+struct EntryResult {
     status: CommitStatus,
     duplicate: bool,
     refused: Refused,
 }
 
-impl Settled {
+impl EntryResult {
     fn refused(why: impl Into<Refused>) -> Self {
         Self {
             refused: why.into(),
@@ -387,7 +387,7 @@ impl Settled {
     }
 }
 
-impl From<CommitStatus> for Settled {
+impl From<CommitStatus> for EntryResult {
     fn from(status: CommitStatus) -> Self {
         Self {
             status,
@@ -401,45 +401,49 @@ impl From<CommitStatus> for Settled {
 async fn judge(
     app: &App,
     worker: &Name,
-    hold: Result<Hold, NoClaim>,
+    token: Result<ClaimToken, InvalidToken>,
     outcome: &Json,
     graphs: &mut Graphs,
-) -> Result<(Hold, Outcome), Settled> {
-    let hold = hold.map_err(|error| {
-        Settled::refused(Problem::unprocessable(error.to_string()).with("reason", "invalid_claim"))
+) -> Result<(ClaimToken, Outcome), EntryResult> {
+    let token = token.map_err(|error| {
+        EntryResult::refused(
+            Problem::unprocessable(error.to_string()).with("reason", "invalid_claim"),
+        )
     })?;
-    if hold.worker != *worker {
+    if token.worker != *worker {
         return Err(CommitStatus::Stale.into());
     }
     let outcome = outcome::read(app, outcome, graphs).await;
-    Ok((hold, outcome.map_err(Settled::refused)?))
+    Ok((token, outcome.map_err(EntryResult::refused)?))
 }
 
 /// The data that a trace needs about a step whose outcome was sent.
-struct Ran {
+struct StepReport {
     outcome: &'static str,
     failed: bool,
     took: Duration,
-    attempt: Option<Attempt>,
-    about: About,
+    attempt: Option<AttemptTrace>,
+    step: ClaimedStep,
 }
 
-fn settled(app: &App, committed: Option<Committed>, ran: Ran) -> Settled {
+fn settled(app: &App, committed: Option<Committed>, ran: StepReport) -> EntryResult {
     let settled = match committed {
-        Some(Committed::Moved(_) | Committed::Kept(..)) => Settled::from(CommitStatus::Committed),
+        Some(Committed::Moved(_) | Committed::Kept(..)) => {
+            EntryResult::from(CommitStatus::Committed)
+        }
         // It was counted when it was committed.
         Some(Committed::Repeated(_)) => {
-            return Settled {
+            return EntryResult {
                 duplicate: true,
                 ..CommitStatus::Committed.into()
             };
         }
-        Some(Committed::Refused(refusal)) => Settled::refused(&refusal),
+        Some(Committed::Refused(refusal)) => EntryResult::refused(&refusal),
         Some(Committed::Stale) | None => CommitStatus::Stale.into(),
     };
     let status = settled.status;
     if status == CommitStatus::Committed {
-        let (machine, step) = (ran.about.0.as_str(), ran.about.2.as_str());
+        let (machine, step) = (ran.step.0.as_str(), ran.step.2.as_str());
         metrics::step(machine, step, ran.took, ran.failed);
         metrics::outcome(ran.outcome);
     }
@@ -485,13 +489,13 @@ pub async fn heartbeat(
     app.workers().hub.seen(request.worker.clone());
     let (mut lost, mut texts, mut held) = (Vec::new(), Vec::new(), Vec::new());
     let tokens: Vec<&str> = request.claims.iter().map(String::as_str).collect();
-    let holds = app.workers().holds(&tokens).await?;
-    for (text, hold) in request.claims.into_iter().zip(holds) {
-        match hold {
-            Ok(hold) if hold.worker == request.worker => {
+    let decoded = app.workers().decode(&tokens).await?;
+    for (text, token) in request.claims.into_iter().zip(decoded) {
+        match token {
+            Ok(token) if token.worker == request.worker => {
                 held.push(Extension {
-                    claim: hold.claim,
-                    lease: hold.lease.clamp(leases::CLAIM_MIN, leases::CLAIM_MAX),
+                    claim: token.claim,
+                    lease: token.lease.clamp(leases::CLAIM_MIN, leases::CLAIM_MAX),
                 });
                 texts.push(text);
             }

@@ -12,7 +12,7 @@ use crate::hooks;
 use crate::telemetry::Protocol;
 
 /// One setting.
-pub struct Key {
+pub struct SettingKey {
     /// Its name in the file. In the environment it is `ABIDE_` and the name in capitals, with `_` instead of dots.
     pub name: &'static str,
     /// Its description.
@@ -23,7 +23,7 @@ pub struct Key {
     pub show: fn(&Settings) -> String,
 }
 
-impl Key {
+impl SettingKey {
     /// The environment variable that sets it.
     pub fn variable(&self) -> String {
         format!("ABIDE_{}", self.name.to_uppercase().replace('.', "_"))
@@ -33,7 +33,7 @@ impl Key {
 /// A setting that is one field: its name, its description, the field, and how a value is parsed and shown.
 macro_rules! field {
     ($name:expr, $what:literal, $($field:ident).+ = $parse:path, $show:path) => {
-        Key {
+        SettingKey {
             name: $name,
             what: $what,
             set: |all, given| {
@@ -57,7 +57,7 @@ macro_rules! limit {
 }
 
 /// All settings, in the order in which they are shown.
-pub const KEYS: &[Key] = &[
+pub const KEYS: &[SettingKey] = &[
     field!(
         "store",
         "connection string of the store",
@@ -196,7 +196,7 @@ pub const KEYS: &[Key] = &[
         timeouts.transaction = Given::millis,
         millis
     ),
-    Key {
+    SettingKey {
         name: "bootstrap_token",
         what: "token with the role operate that is known from the start",
         set: |all, given| {
@@ -230,7 +230,7 @@ pub const KEYS: &[Key] = &[
         otel_endpoint = Given::text,
         url
     ),
-    Key {
+    SettingKey {
         name: "otel_protocol",
         what: "`http/protobuf`, `http/json` or `grpc`; default: OTEL_EXPORTER_OTLP_PROTOCOL",
         set: |all, given| {
@@ -275,7 +275,7 @@ pub const KEYS: &[Key] = &[
         history_events,
         "number of history events after which a workflow is advised to continue as new"
     ),
-    Key {
+    SettingKey {
         name: "hooks",
         what: "where webhooks come from; in the file only",
         set: |all, given| {
@@ -290,7 +290,7 @@ pub const KEYS: &[Key] = &[
         nats.url = Given::text,
         url
     ),
-    Key {
+    SettingKey {
         name: "nats.subjects",
         what: "subjects to read, with commas between",
         set: |all, given| {
@@ -318,7 +318,7 @@ pub const KEYS: &[Key] = &[
         nats.durable = Given::text,
         String::clone
     ),
-    Key {
+    SettingKey {
         name: "nats.prefix",
         what: "prefix of subjects that is not part of the event's type",
         set: |all, given| {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use abide_kernel::rules::similar::distance;
 use toml::{Table, Value};
 
-use super::keys::{KEYS, Key};
+use super::keys::{KEYS, SettingKey};
 use super::{SettingError, hidden};
 
 /// The values from the command line.
@@ -111,7 +111,7 @@ impl Given {
     }
 
     /// The value as error messages may show it.
-    pub(super) fn shown(&self, key: &Key) -> String {
+    pub(super) fn shown(&self, key: &SettingKey) -> String {
         match key.name {
             // For `tls.key`, the key itself may have been given instead of the path of its file.
             "hooks" | "nats.password" | "nats.token" | "bootstrap_token" | "tls.key" => {
@@ -130,7 +130,7 @@ const TEST_VARIABLES: &str = "ABIDE_TEST_";
 /// Maximum number of characters by which a variable may differ from a setting's to count as misspelled.
 const NEAR_MISS: usize = 2;
 
-type Found = Vec<(&'static Key, Given, Source)>;
+type Found = Vec<(&'static SettingKey, Given, Source)>;
 
 /// Collects all given values, those with the lowest precedence first, and the names of variables that are not settings.
 ///
@@ -173,14 +173,14 @@ pub(super) fn gather(
 fn from_variable(
     name: &str,
     value: OsString,
-) -> Result<Option<(&'static Key, Given, Source)>, SettingError> {
+) -> Result<Option<(&'static SettingKey, Given, Source)>, SettingError> {
     let Some(key) = KEYS.iter().find(|key| key.variable() == name) else {
         if let Some(key) = in_file(name) {
             let source = Source::Environment(name.to_owned());
             return Ok(Some((key, read_secret(name, &value)?, source)));
         }
         let others = OTHER_VARIABLES.iter().map(|&other| other.to_owned());
-        let known = KEYS.iter().map(Key::variable).chain(others);
+        let known = KEYS.iter().map(SettingKey::variable).chain(others);
         let known: Vec<String> = known.collect();
         let is_near = |known: &String| distance(name, known) <= NEAR_MISS;
         return match known.iter().any(is_near) {
@@ -199,7 +199,7 @@ fn from_variable(
 const IN_FILE: &str = "_FILE";
 
 /// Returns the setting whose value is in the file that a variable names.
-fn in_file(name: &str) -> Option<&'static Key> {
+fn in_file(name: &str) -> Option<&'static SettingKey> {
     let variable = name.strip_suffix(IN_FILE)?;
     KEYS.iter().find(|key| key.variable() == variable)
 }
@@ -261,7 +261,7 @@ fn from_entry(
     name: &str,
     value: Value,
     path: &Path,
-) -> Result<(&'static Key, Given, Source), SettingError> {
+) -> Result<(&'static SettingKey, Given, Source), SettingError> {
     let key = known(name).ok_or_else(|| {
         let SettingError(problem) =
             unknown("key", name, KEYS.iter().map(|key| key.name.to_owned()));
@@ -270,7 +270,7 @@ fn from_entry(
     Ok((key, Given::Toml(value), Source::File(path.to_owned())))
 }
 
-fn known(name: &str) -> Option<&'static Key> {
+fn known(name: &str) -> Option<&'static SettingKey> {
     KEYS.iter().find(|key| key.name == name)
 }
 

@@ -21,7 +21,7 @@ use crate::nats::Nats;
 use crate::serve::TestClock;
 use crate::telemetry::Protocol;
 
-pub use keys::{KEYS, Key};
+pub use keys::{KEYS, SettingKey};
 pub use layers::{Flags, Given, Source};
 pub use paths::{default_store, hidden, prepare};
 
@@ -193,7 +193,7 @@ impl Settings {
     }
 
     /// The source of a value.
-    pub fn source(&self, key: &Key) -> Source {
+    pub fn source(&self, key: &SettingKey) -> Source {
         self.sources
             .get(key.name)
             .cloned()

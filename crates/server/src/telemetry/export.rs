@@ -16,7 +16,7 @@ use opentelemetry_sdk::trace::{
 use super::client::Client;
 use super::ids::{Ids, parent};
 use super::target::{Protocol, Sampling, Target};
-use super::{Attempt, Message, TraceError, moment};
+use super::{AttemptTrace, MessageTrace, TraceError, moment};
 use crate::settings::hidden;
 
 /// Maximum number of links of a span to what woke it.
@@ -74,7 +74,7 @@ impl Exporter {
         sampled.decision == SamplingDecision::RecordAndSample
     }
 
-    pub fn attempt(&self, attempt: &Attempt) {
+    pub fn attempt(&self, attempt: &AttemptTrace) {
         let run = attempt.instance;
         let woken = attempt.woken_by.iter().map(|id| self.ids.message(run, *id));
         let joined = attempt.joined.iter().map(|child| self.ids.run(*child));
@@ -122,7 +122,7 @@ impl Exporter {
         });
     }
 
-    pub fn message(&self, message: &Message) {
+    pub fn message(&self, message: &MessageTrace) {
         self.send(Span {
             context: self.ids.message(message.instance, message.id),
             within: Some(message.instance),

@@ -10,12 +10,12 @@ use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context;
 use tracing_subscriber::registry::LookupSpan;
 
-use super::{Attempt, Traces};
+use super::{AttemptTrace, Traces};
 
 /// The target of the spans in which the library runs steps.
 const STEP: &str = "abide::step";
 
-/// Makes an [`Attempt`] of each step that an engine of this process runs.
+/// Makes an [`AttemptTrace`] of each step that an engine of this process runs.
 pub struct StepLayer {
     traces: Traces,
 }
@@ -37,7 +37,7 @@ where
         }
         let Some(span) = context.span(id) else { return };
         let now = SystemTime::now();
-        let mut reading = Reading(Attempt {
+        let mut reading = Reading(AttemptTrace {
             instance: InstanceId(0),
             machine: String::new(),
             version: 0,
@@ -60,7 +60,7 @@ where
     fn on_record(&self, id: &Id, values: &Record<'_>, context: Context<'_, S>) {
         let Some(span) = context.span(id) else { return };
         let mut extensions = span.extensions_mut();
-        if let Some(attempt) = extensions.remove::<Attempt>() {
+        if let Some(attempt) = extensions.remove::<AttemptTrace>() {
             let mut reading = Reading(attempt);
             values.record(&mut reading);
             extensions.insert(reading.0);
@@ -71,7 +71,7 @@ where
         let Some(span) = context.span(&id) else {
             return;
         };
-        if let Some(mut attempt) = span.extensions_mut().remove::<Attempt>() {
+        if let Some(mut attempt) = span.extensions_mut().remove::<AttemptTrace>() {
             attempt.ended = SystemTime::now();
             self.traces.attempt(&attempt);
         }
@@ -79,7 +79,7 @@ where
 }
 
 /// Reads the fields of a span.
-struct Reading(Attempt);
+struct Reading(AttemptTrace);
 
 impl Visit for Reading {
     fn record_i64(&mut self, field: &Field, value: i64) {

@@ -37,7 +37,7 @@ pub use target::{Given, Protocol};
 
 /// An attempt at a step that has ended, for a trace.
 #[derive(Clone, Debug)]
-pub struct Attempt {
+pub struct AttemptTrace {
     /// The run.
     pub instance: InstanceId,
     /// The machine.
@@ -68,7 +68,7 @@ pub struct Attempt {
     pub error: Option<String>,
 }
 
-impl Attempt {
+impl AttemptTrace {
     /// The attempt before that of a claim, whose worker is gone. Its start time is not known. Returns `None` if the
     /// claim is the first attempt.
     pub fn lost(claimed: &Claimed, now: Timestamp) -> Option<Self> {
@@ -93,7 +93,7 @@ impl Attempt {
 
 /// A signal, an update or an event that was accepted for a run.
 #[derive(Clone, Debug)]
-pub struct Message {
+pub struct MessageTrace {
     /// Its id.
     pub id: CommandId,
     /// The run that accepted it.
@@ -108,7 +108,7 @@ pub struct Message {
     pub traceparent: Option<String>,
 }
 
-impl Message {
+impl MessageTrace {
     /// Describes a command. Returns `None` if no run has it yet. The headers of its request may name the sender's span.
     pub fn of(record: &Command, headers: Option<&HeaderMap>) -> Option<Self> {
         let traceparent = headers.and_then(|headers| headers.get("traceparent"));
@@ -234,7 +234,7 @@ impl Traces {
     }
 
     /// Reports an attempt at a step.
-    pub fn attempt(&self, attempt: &Attempt) {
+    pub fn attempt(&self, attempt: &AttemptTrace) {
         #[cfg(feature = "otel")]
         if let Some(to) = &self.to {
             to.attempt(attempt);
@@ -244,7 +244,7 @@ impl Traces {
     }
 
     /// Reports a command that was accepted.
-    pub fn message(&self, message: &Message) {
+    pub fn message(&self, message: &MessageTrace) {
         #[cfg(feature = "otel")]
         if let Some(to) = &self.to {
             to.message(message);

@@ -1,12 +1,12 @@
 //! Workers over HTTP: long polls for work, outcomes and heartbeats.
 //!
 //! [`Hub`] owns the long polls. Outcomes and heartbeats that arrive together share a transaction. Neither keeps state
-//! that a restart would lose: the database and the claim tokens ([`Hold`]) say which worker holds which claim.
+//! that a restart would lose: the database and the claim tokens ([`ClaimToken`]) say which worker holds which claim.
 
+mod claim_token;
 mod hub;
 pub mod outcome;
 mod seal;
-mod text;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,9 +14,9 @@ use std::time::Duration;
 use abide::store::Store;
 use abide_kernel::committer::{Commits, Committer, Extensions, Submit};
 
+pub use claim_token::{ClaimToken, ClaimedStep, InvalidToken};
 pub use hub::{Handed, Hub, Poll};
 pub use seal::{Sealer, Seals};
-pub use text::{About, Hold, NoClaim};
 
 /// How long outcomes and heartbeats wait for a database that is unavailable.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -37,16 +37,19 @@ pub struct Workers {
 impl Workers {
     /// Decodes claim tokens, in order. If a token has a seal that no known key made, reads the keys again first,
     /// because another server may have added one.
-    pub async fn holds(&self, tokens: &[&str]) -> Result<Vec<Result<Hold, NoClaim>>, abide::Error> {
+    pub async fn decode(
+        &self,
+        tokens: &[&str],
+    ) -> Result<Vec<Result<ClaimToken, InvalidToken>>, abide::Error> {
         let sealer = self.seals.sealer().await?;
-        let read = |sealer: &Sealer| -> Vec<Result<Hold, NoClaim>> {
-            let each = tokens.iter().map(|token| Hold::from_text(token, sealer));
+        let read = |sealer: &Sealer| -> Vec<Result<ClaimToken, InvalidToken>> {
+            let each = tokens.iter().map(|token| ClaimToken::decode(token, sealer));
             each.collect()
         };
-        let holds = read(&sealer);
-        match holds.iter().any(Result::is_err) {
+        let decoded = read(&sealer);
+        match decoded.iter().any(Result::is_err) {
             true => Ok(read(&self.seals.reread().await?)),
-            false => Ok(holds),
+            false => Ok(decoded),
         }
     }
 

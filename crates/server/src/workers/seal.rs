@@ -25,7 +25,7 @@ pub const SEAL_BYTES: usize = 16;
 const REREAD: Duration = Duration::from_secs(1);
 
 /// A key.
-type Key = [u8; 32];
+type SealKey = [u8; 32];
 
 /// The keys that seal claim tokens.
 ///
@@ -34,7 +34,7 @@ type Key = [u8; 32];
 pub struct Seals {
     store: Arc<dyn Store>,
     /// In the order of their names. The first key seals new tokens.
-    keys: RwLock<Arc<[Key]>>,
+    keys: RwLock<Arc<[SealKey]>>,
     /// The time when they were last read.
     read: Mutex<Option<Instant>>,
 }
@@ -78,7 +78,7 @@ impl Seals {
         Ok(Sealer(self.known()))
     }
 
-    fn known(&self) -> Arc<[Key]> {
+    fn known(&self) -> Arc<[SealKey]> {
         let keys = self.keys.read().unwrap_or_else(PoisonError::into_inner);
         keys.clone()
     }
@@ -103,7 +103,7 @@ impl Seals {
 
     async fn make(&self) -> Result<(), Error> {
         let no_bytes = |error| Error::Broken(format!("the system has no random bytes: {error}"));
-        let key: Key = random().map_err(no_bytes)?;
+        let key: SealKey = random().map_err(no_bytes)?;
         let name: [u8; 16] = random().map_err(no_bytes)?;
         let name = Name::new(format!("{PREFIX}{}", URL_SAFE_NO_PAD.encode(name)))?;
         let body = Json::of(&URL_SAFE_NO_PAD.encode(key)).map_err(|error| Error::Mismatch {
@@ -118,7 +118,7 @@ impl Seals {
 
 /// Seals tokens, and checks their seals.
 #[derive(Clone)]
-pub struct Sealer(Arc<[Key]>);
+pub struct Sealer(Arc<[SealKey]>);
 
 impl Sealer {
     /// Computes the seal of these bytes.
@@ -133,13 +133,14 @@ impl Sealer {
 
     /// `true` if one of the keys made this seal of these bytes. Compares in constant time.
     pub fn is_sealed(&self, bytes: &[u8], seal: &[u8]) -> bool {
-        let made =
-            |key: &Key| mac(key, bytes).is_some_and(|mac| mac.verify_truncated_left(seal).is_ok());
+        let made = |key: &SealKey| {
+            mac(key, bytes).is_some_and(|mac| mac.verify_truncated_left(seal).is_ok())
+        };
         seal.len() == SEAL_BYTES && self.0.iter().any(made)
     }
 }
 
-fn mac(key: &Key, bytes: &[u8]) -> Option<Hmac<Sha256>> {
+fn mac(key: &SealKey, bytes: &[u8]) -> Option<Hmac<Sha256>> {
     // HMAC accepts a key of any length.
     let mut mac = Hmac::<Sha256>::new_from_slice(key).ok()?;
     mac.update(bytes);
@@ -149,7 +150,7 @@ fn mac(key: &Key, bytes: &[u8]) -> Option<Hmac<Sha256>> {
 #[cfg(test)]
 impl Sealer {
     /// Makes a sealer with these keys.
-    pub fn of(keys: &[Key]) -> Self {
+    pub fn of(keys: &[SealKey]) -> Self {
         Self(keys.into())
     }
 }

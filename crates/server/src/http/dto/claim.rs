@@ -9,7 +9,7 @@ use abide_kernel::model::{Cause, Child, Claimed, Command};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::workers::{About, Hold, Sealer};
+use crate::workers::{ClaimToken, ClaimedStep, Sealer};
 
 /// An instance that a worker has claimed, with the input of its step.
 #[derive(Serialize, ToSchema)]
@@ -35,9 +35,9 @@ pub struct ClaimView {
     /// The number of those attempts in which the worker died.
     deaths: u32,
     /// The pending signals and events that it waited for, in order.
-    awaited: Vec<Message>,
+    awaited: Vec<InboxEntry>,
     /// All that are pending, in order; of an inbox of more than 256 KiB only those that it waited for.
-    inbox: Vec<Message>,
+    inbox: Vec<InboxEntry>,
     /// How many more are pending than `inbox` has: `GET /v1/instances/{id}/signals` lists them.
     inbox_omitted: u32,
     /// The children of the barrier that it joins.
@@ -55,7 +55,8 @@ pub struct ClaimView {
 
 /// A signal or an event in an inbox.
 #[derive(Serialize, ToSchema)]
-pub struct Message {
+#[schema(as = Message)]
+pub struct InboxEntry {
     /// Its record.
     #[schema(value_type = i64)]
     id: CommandId,
@@ -99,17 +100,17 @@ impl ClaimView {
         since: Timestamp,
         sealer: &Sealer,
     ) -> Self {
-        let about = About::of(&claimed);
-        let hold = Hold {
+        let step = ClaimedStep::of(&claimed);
+        let token = ClaimToken {
             claim: claimed.claim,
             worker: worker.clone(),
             lease,
             since,
-            about,
+            step,
         };
         Self {
-            claim: hold.to_text(sealer),
-            instance_id: hold.claim.id(),
+            claim: token.encode(sealer),
+            instance_id: token.claim.id(),
             key: claimed.key,
             machine: claimed.machine,
             version: claimed.version,
@@ -117,12 +118,12 @@ impl ClaimView {
             state: claimed.state,
             attempt: claimed.attempt,
             deaths: claimed.deaths,
-            awaited: claimed.awaited.into_iter().map(Message::from).collect(),
+            awaited: claimed.awaited.into_iter().map(InboxEntry::from).collect(),
             inbox_omitted: claimed
                 .inbox
                 .signals
                 .saturating_sub(u32::try_from(inbox.len()).unwrap_or(u32::MAX)),
-            inbox: inbox.into_iter().map(Message::from).collect(),
+            inbox: inbox.into_iter().map(InboxEntry::from).collect(),
             children: claimed.children,
             timed_out: claimed.timed_out,
             updates: claimed
@@ -136,7 +137,7 @@ impl ClaimView {
     }
 }
 
-impl From<Command> for Message {
+impl From<Command> for InboxEntry {
     fn from(message: Command) -> Self {
         let (kind, name) = message.kind_and_name();
         Self {

@@ -12,7 +12,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::{Deserialize, Serialize};
 
 use super::seal::{SEAL_BYTES, Sealer};
-use crate::telemetry::{Attempt, moment};
+use crate::telemetry::{AttemptTrace, moment};
 
 /// The first byte: the format of the rest. 2 is a seal, followed by JSON. The former format 1 had no seal and is
 /// refused.
@@ -24,7 +24,7 @@ const WOKEN_BY_MAX: usize = 16;
 
 /// A claim, its worker, and what is needed to report the attempt when its outcome arrives.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Hold {
+pub struct ClaimToken {
     /// The claim.
     pub claim: Claim,
     /// The worker that got it.
@@ -34,12 +34,12 @@ pub struct Hold {
     /// The time when it was made.
     pub since: Timestamp,
     /// The step that runs under it.
-    pub about: About,
+    pub step: ClaimedStep,
 }
 
 /// The step that runs under a claim.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct About(
+pub struct ClaimedStep(
     /// The machine.
     pub Name,
     /// Its version.
@@ -58,7 +58,7 @@ pub struct About(
     pub Vec<InstanceId>,
 );
 
-impl About {
+impl ClaimedStep {
     /// Describes the step of a claim.
     pub fn of(claimed: &Claimed) -> Self {
         let messages = claimed.awaited.iter().chain(&claimed.updates);
@@ -83,28 +83,28 @@ impl About {
 }
 
 /// The encoded form: an array instead of an object, to keep tokens short.
-type Written = (
+type Fields = (
     (InstanceId, Epoch, WorkerId),
     Option<Key>,
     Option<(InstanceId, Option<Key>)>,
     Name,
     u64,
     i64,
-    About,
+    ClaimedStep,
 );
 
 /// The token was not issued by a server of this database.
 #[derive(PartialEq, Eq, thiserror::Error)]
 #[error("invalid claim token; send the `claim` value back unchanged")]
-pub struct NoClaim;
+pub struct InvalidToken;
 
-abide_kernel::debug_is_display!(NoClaim);
+abide_kernel::debug_is_display!(InvalidToken);
 
-impl Hold {
+impl ClaimToken {
     /// Encodes the token. The seal proves that a server of this database made it.
-    pub fn to_text(&self, sealer: &Sealer) -> String {
+    pub fn encode(&self, sealer: &Sealer) -> String {
         let claim = &self.claim;
-        let written: Written = (
+        let written: Fields = (
             (claim.id(), claim.epoch(), claim.worker()),
             claim.partition().cloned(),
             claim
@@ -113,7 +113,7 @@ impl Hold {
             self.worker.clone(),
             u64::try_from(self.lease.as_millis()).unwrap_or(u64::MAX),
             self.since.as_micros(),
-            self.about.clone(),
+            self.step.clone(),
         );
         // Numbers and texts can always be encoded.
         let json = serde_json::to_vec(&written).unwrap_or_default();
@@ -124,17 +124,17 @@ impl Hold {
     }
 
     /// The attempt that ended with `outcome` at `now`, for a trace.
-    pub fn attempt(&self, outcome: &Outcome, now: Timestamp) -> Attempt {
-        let About(machine, version, step, step_sequence, attempt, _, woken_by, joined) =
-            &self.about;
-        Attempt {
+    pub fn attempt(&self, outcome: &Outcome, now: Timestamp) -> AttemptTrace {
+        let ClaimedStep(machine, version, step, step_sequence, attempt, _, woken_by, joined) =
+            &self.step;
+        AttemptTrace {
             instance: self.claim.id(),
             machine: machine.to_string(),
             version: *version,
             step: step.to_string(),
             step_sequence: *step_sequence,
             attempt: *attempt,
-            cause: Some(self.about.cause()),
+            cause: Some(self.step.cause()),
             woken_by: woken_by.clone(),
             joined: joined.clone(),
             worker: self.worker.to_string(),
@@ -150,20 +150,20 @@ impl Hold {
     }
 
     /// Decodes a token, and checks its seal.
-    pub fn from_text(text: &str, sealer: &Sealer) -> Result<Self, NoClaim> {
+    pub fn decode(text: &str, sealer: &Sealer) -> Result<Self, InvalidToken> {
         if text.len() > BYTES_MAX {
-            return Err(NoClaim);
+            return Err(InvalidToken);
         }
-        let bytes = URL_SAFE_NO_PAD.decode(text).map_err(|_| NoClaim)?;
+        let bytes = URL_SAFE_NO_PAD.decode(text).map_err(|_| InvalidToken)?;
         let Some((&FORMAT, sealed)) = bytes.split_first() else {
-            return Err(NoClaim);
+            return Err(InvalidToken);
         };
-        let (seal, json) = sealed.split_at_checked(SEAL_BYTES).ok_or(NoClaim)?;
+        let (seal, json) = sealed.split_at_checked(SEAL_BYTES).ok_or(InvalidToken)?;
         if !sealer.is_sealed(json, seal) {
-            return Err(NoClaim);
+            return Err(InvalidToken);
         }
-        let (held, partition, parent, worker, lease_ms, since, about): Written =
-            serde_json::from_slice(json).map_err(|_| NoClaim)?;
+        let (held, partition, parent, worker, lease_ms, since, step): Fields =
+            serde_json::from_slice(json).map_err(|_| InvalidToken)?;
         let (id, epoch, number) = held;
         let parent = parent.map(|(id, partition)| ParentRef { id, partition });
         Ok(Self {
@@ -171,7 +171,7 @@ impl Hold {
             worker,
             lease: Duration::from_millis(lease_ms),
             since: Timestamp::from_micros(since),
-            about,
+            step,
         })
     }
 }
@@ -180,14 +180,14 @@ impl Hold {
 mod tests {
     use super::*;
 
-    fn hold(partition: Option<&str>, parent: Option<i64>) -> Hold {
+    fn token(partition: Option<&str>, parent: Option<i64>) -> ClaimToken {
         let key = |text: &str| Key::new(text).unwrap();
         let name = |text: &str| Name::new(text).unwrap();
         let parent = parent.map(|id| ParentRef {
             id: InstanceId(id),
             partition: partition.map(key),
         });
-        Hold {
+        ClaimToken {
             claim: Claim::granted(
                 InstanceId(7),
                 Epoch(3),
@@ -198,7 +198,7 @@ mod tests {
             worker: name("wörker/1"),
             lease: Duration::from_secs(30),
             since: Timestamp::from_micros(1_700_000_000_123_456),
-            about: About(
+            step: ClaimedStep(
                 name("m"),
                 1,
                 name("s"),
@@ -213,26 +213,26 @@ mod tests {
 
     #[test]
     fn a_claim_survives_the_way_to_a_worker_and_back() {
-        for hold in [
-            hold(None, None),
-            hold(Some("kunde:ä"), None),
-            hold(Some("p x"), Some(8)),
+        for token in [
+            token(None, None),
+            token(Some("kunde:ä"), None),
+            token(Some("p x"), Some(8)),
         ] {
             let sealer = Sealer::of(&[[7; 32]]);
-            let text = hold.to_text(&sealer);
+            let text = token.encode(&sealer);
             assert!(
                 text.bytes()
                     .all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_'),
                 "{text}"
             );
-            assert_eq!(Hold::from_text(&text, &sealer), Ok(hold));
+            assert_eq!(ClaimToken::decode(&text, &sealer), Ok(token));
         }
     }
 
     #[test]
     fn a_token_that_no_server_issued_is_refused() {
         let sealer = Sealer::of(&[[7; 32]]);
-        let good = hold(None, None).to_text(&sealer);
+        let good = token(None, None).encode(&sealer);
         let cut = good.get(..good.len() - 2).unwrap();
         let other = URL_SAFE_NO_PAD.encode([2, b'[', b']']);
         for bad in [
@@ -245,7 +245,7 @@ mod tests {
             &format!("{good}="),
             &"A".repeat(BYTES_MAX + 1),
         ] {
-            assert_eq!(Hold::from_text(bad, &sealer), Err(NoClaim), "{bad}");
+            assert_eq!(ClaimToken::decode(bad, &sealer), Err(InvalidToken), "{bad}");
         }
     }
 
@@ -253,20 +253,24 @@ mod tests {
     fn a_token_that_was_altered_or_sealed_with_another_key_is_refused() {
         // A claim token is all that stands between a worker and an instance that it was never given.
         let (ours, theirs) = (Sealer::of(&[[7; 32]]), Sealer::of(&[[8; 32]]));
-        let good = hold(None, None).to_text(&ours);
+        let good = token(None, None).encode(&ours);
         let bytes = URL_SAFE_NO_PAD.decode(&good).unwrap();
         for at in 0..bytes.len() {
             let mut altered = bytes.clone();
             altered[at] ^= 1;
             let altered = URL_SAFE_NO_PAD.encode(&altered);
-            assert_eq!(Hold::from_text(&altered, &ours), Err(NoClaim), "byte {at}");
+            assert_eq!(
+                ClaimToken::decode(&altered, &ours),
+                Err(InvalidToken),
+                "byte {at}"
+            );
         }
-        assert_eq!(Hold::from_text(&good, &theirs), Err(NoClaim));
+        assert_eq!(ClaimToken::decode(&good, &theirs), Err(InvalidToken));
         // Two servers that began at once may each have made a key, and know both.
         let both = Sealer::of(&[[8; 32], [7; 32]]);
-        assert!(Hold::from_text(&good, &both).is_ok());
+        assert!(ClaimToken::decode(&good, &both).is_ok());
         let before = [&[1][..], &bytes[1 + SEAL_BYTES..]].concat();
         let unsealed = URL_SAFE_NO_PAD.encode(before);
-        assert_eq!(Hold::from_text(&unsealed, &ours), Err(NoClaim));
+        assert_eq!(ClaimToken::decode(&unsealed, &ours), Err(InvalidToken));
     }
 }
