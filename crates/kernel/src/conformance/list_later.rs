@@ -346,7 +346,7 @@ macro_rules! for_each_later_conformance_test {
                 a_block_stands_by_itself_in_a_batch,
                 a_worker_that_names_no_build_is_a_build_of_its_own,
             }
-            handing {
+            restarted_signals {
                 the_signal_that_woke_the_failed_step_is_handed_again,
                 it_is_handed_again_as_often_as_it_is_restarted,
                 at_another_step_nothing_is_handed,
@@ -354,7 +354,7 @@ macro_rules! for_each_later_conformance_test {
                 what_earlier_steps_consumed_is_not_handed_again,
                 what_a_cancellation_discarded_stays_so,
             }
-            handing_children {
+            restarted_children {
                 the_children_that_the_failed_step_joined_are_handed_again,
                 children_are_kept_for_a_run_that_may_be_handed_them,
                 a_child_that_was_restarted_first_is_waited_for,
@@ -456,7 +456,7 @@ macro_rules! for_each_later_conformance_test {
                 what_is_duplicate_is_not_newer,
                 a_workflow_looks_back_too,
             }
-            look_ups {
+            lookback_cost {
                 the_newest_is_found_behind_any_number_that_do_not_match,
                 a_path_that_is_looked_back_on_for_the_first_time_covers_the_newest,
                 without_an_equality_the_newest_are_read,
@@ -478,7 +478,7 @@ macro_rules! for_each_later_conformance_test {
                 of_many_who_would_wait_no_more_do_than_the_limit,
                 what_is_published_while_many_work_comes_to_everyone_once,
             }
-            attending {
+            events_while_awake {
                 the_first_that_matched_meanwhile_is_found,
                 a_publisher_that_was_held_up_is_not_missed,
                 what_was_published_before_it_began_is_not_in_it,

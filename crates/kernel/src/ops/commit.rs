@@ -20,9 +20,9 @@ use abide_core::rules::event::{awaited_types, index_of};
 use abide_core::rules::keys::{Judged, continues, judge, taking};
 use abide_core::rules::workflow;
 
-use super::handing::moved;
 use super::keys::{self, Holders};
 use super::publish::{self, Opening};
+use super::restarted::moved;
 use super::{runs, start};
 use crate::ledger::Ledger;
 use crate::run::Turn;

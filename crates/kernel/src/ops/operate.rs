@@ -17,7 +17,7 @@ use abide_core::rules::start::successor;
 use super::commit::{close, lock_parents, notify_parents, pending_of};
 use super::deliver::deliver;
 use super::examine::around;
-use super::handing::hand_again;
+use super::restarted::hand_again;
 use super::workers::locked;
 use super::{resolve, start};
 use crate::ledger::Ledger;

@@ -10,8 +10,8 @@ use abide_core::rules::claims::{
 use abide_core::rules::deaths::{self, Case, MAX_DEATHS};
 
 use super::commit::policies_of;
-use super::handing::moved;
 use super::keys::end_all;
+use super::restarted::moved;
 use super::skip_locked::Free;
 use crate::ledger::Ledger;
 use crate::run::Turn;
