@@ -257,7 +257,7 @@ pub(crate) fn open_waiters(txn: &mut Transaction<'_>, waiters: &[Waiter]) -> Res
             Param::list(rows().map(|one| one.instance)),
             Param::list(rows().map(|one| one.partition.as_ref().map(Key::as_str))),
             Param::list(rows().map(|one| one.wait_id.as_str())),
-            Param::list(rows().map(|one| one.place)),
+            Param::list(rows().map(|one| one.position)),
             Param::list(rows().map(|one| one.event_type.as_str())),
             Param::list(rows().map(|one| one.path.as_str())),
             Param::list(rows().map(|one| one.value.as_str())),
@@ -333,7 +333,7 @@ pub(crate) async fn list(
         Param::one(limit.saturating_add(1)),
     ];
     let read = ask_some(pool, LIST_WAITERS, params, reading(most)).await?;
-    let cursor = |last: &Waiter| (last.instance, last.place);
+    let cursor = |last: &Waiter| (last.instance, last.position);
     read.page(|rows| each(rows, waiter), limit, most, cursor)
 }
 
@@ -342,7 +342,7 @@ fn waiter(cells: &mut Cells<'_>) -> Result<Waiter> {
         instance: cells.next()?,
         partition: cells.next()?,
         wait_id: cells.next()?,
-        place: cells.next()?,
+        position: cells.next()?,
         event_type: cells.next()?,
         path: cells.next()?,
         value: cells.next()?,

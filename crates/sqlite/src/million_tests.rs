@@ -299,7 +299,7 @@ fn waiter(instance: i64, path: &str) -> Waiter {
         instance: InstanceId(instance),
         partition: None,
         wait_id: WaitId::stored(format!("wait:{instance}")),
-        place: 0,
+        position: 0,
         event_type: name("paid"),
         path: path.into(),
         value: match path {

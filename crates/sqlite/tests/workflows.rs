@@ -70,7 +70,7 @@ fn block() -> Then {
     Then::Block(Blocked {
         operation: 1,
         recorded: "a sleep".into(),
-        asked: "a step".into(),
+        requested: "a step".into(),
         cure: "run the code that it began with".into(),
     })
 }

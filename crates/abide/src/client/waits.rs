@@ -162,7 +162,7 @@ impl Abide {
             waits.extend(waiters.into_iter().map(|waiter| OpenWait {
                 conditions: waiter.conditions,
                 wait_id: Some(waiter.wait_id),
-                operation: (instance.kind == Kind::Workflow).then_some(waiter.place),
+                operation: (instance.kind == Kind::Workflow).then_some(waiter.position),
                 since: Some(waiter.since),
                 deadline: waiter.deadline,
                 ..of(WaitKind::Event, waiter.event_type.as_str())

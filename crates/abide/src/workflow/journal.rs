@@ -551,7 +551,7 @@ impl Pages {
         self.trouble.get_or_insert(Blocked {
             operation,
             recorded: recorded.to_owned(),
-            asked: requested.to_owned(),
+            requested: requested.to_owned(),
             cure: "deploy code that fits, or guard the change with `wf.version`; the run goes on when a worker \
                    with such code starts, or when it is repaired"
                 .to_owned(),
@@ -564,7 +564,7 @@ impl Pages {
         let blocked = self.trouble.get_or_insert_with(|| Blocked {
             operation,
             recorded: "nothing against it".to_owned(),
-            asked: format!("nothing more: it {fault}"),
+            requested: format!("nothing more: it {fault}"),
             cure: "deploy code that does not; the run goes on when a worker with such code starts, or when it is repaired"
                 .to_owned(),
         });
@@ -577,7 +577,7 @@ impl Pages {
         self.trouble.get_or_insert(Blocked {
             operation,
             recorded: "nothing against it".to_owned(),
-            asked: format!("what a workflow cannot do: it {problem}"),
+            requested: format!("what a workflow cannot do: it {problem}"),
             cure: format!("{cure}; the run goes on when a worker with such code starts, or when it is repaired"),
         });
     }

@@ -195,7 +195,7 @@ pub(super) fn begin(
     let code = made.map_err(|fault| Blocked {
         operation: 0,
         recorded: "its input".into(),
-        asked: format!("another: {fault}"),
+        requested: format!("another: {fault}"),
         cure: "deploy code that takes it; the run goes on when a worker with such code starts, or when it is repaired".into(),
     })?;
     Ok(Live::new(journal, code))
@@ -205,7 +205,7 @@ fn unreadable(error: &dyn std::fmt::Display) -> Blocked {
     Blocked {
         operation: 0,
         recorded: "something that cannot be read".into(),
-        asked: format!("what can ({error})"),
+        requested: format!("what can ({error})"),
         cure: "put the database right, and repair the run".into(),
     }
 }
@@ -218,7 +218,7 @@ fn undeclared(signal: &Name, operation: Option<u32>) -> Blocked {
             "a contract that does not declare the signal {:?}",
             signal.as_str()
         ),
-        asked: "a wait for it".into(),
+        requested: "a wait for it".into(),
         cure: "deploy code that waits for it only in runs whose contract has it (see `version`), or cancel this run and \
                start another; a run has the contract of the code that starts or continues it"
             .into(),

@@ -225,7 +225,8 @@ pub struct Waiter {
     /// The instance's wait that it belongs to.
     pub wait_id: WaitId,
     /// Its position among the events of that wait.
-    pub place: u32,
+    #[serde(rename = "place")]
+    pub position: u32,
     /// Its type.
     pub event_type: Name,
     /// The path of its indexed condition; empty if it has none.

@@ -241,7 +241,8 @@ pub struct Blocked {
     /// The recorded operation.
     pub recorded: String,
     /// The operation that the code asks for now.
-    pub asked: String,
+    #[serde(rename = "asked")]
+    pub requested: String,
     /// The action that resolves it.
     pub cure: String,
 }
@@ -251,12 +252,12 @@ impl std::fmt::Display for Blocked {
         let Self {
             operation,
             recorded,
-            asked,
+            requested,
             cure,
         } = self;
         write!(
             f,
-            "at operation {operation} the history has {recorded}, and the code asks for {asked}: {cure}"
+            "at operation {operation} the history has {recorded}, and the code asks for {requested}: {cure}"
         )
     }
 }

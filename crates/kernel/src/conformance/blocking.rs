@@ -67,7 +67,7 @@ pub async fn code_that_does_not_fit_parks_and_says_both_sides(lab: Lab) {
         (
             blocked.operation,
             blocked.recorded.as_str(),
-            blocked.asked.as_str()
+            blocked.requested.as_str()
         ),
         (2, "sleep", "step \"charge\"")
     );

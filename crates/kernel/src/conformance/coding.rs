@@ -116,7 +116,7 @@ pub(super) fn unfit() -> Then {
     Then::Block(Blocked {
         operation: 2,
         recorded: "sleep".to_owned(),
-        asked: "step \"charge\"".to_owned(),
+        requested: "step \"charge\"".to_owned(),
         cure: "deploy the code that fits".to_owned(),
     })
 }

@@ -69,7 +69,7 @@ pub async fn waiters_are_listed_page_by_page(lab: Lab) {
             let page = lab.store.waiters(&filter, after, 2).await.unwrap();
             assert!(page.items.len() <= 2);
             let items = page.items.into_iter();
-            met.extend(items.map(|one| (one.instance, one.place, one.event_type)));
+            met.extend(items.map(|one| (one.instance, one.position, one.event_type)));
             match page.next {
                 Some(_) => after = page.next,
                 None => break,

@@ -43,7 +43,7 @@ pub async fn a_machine_waits_for_an_event_and_takes_it(lab: Lab) {
     let [waiter] = waiters.as_slice() else {
         panic!("{waiters:?}")
     };
-    assert_eq!((waiter.instance, waiter.place), (id, 0));
+    assert_eq!((waiter.instance, waiter.position), (id, 0));
     assert_eq!(waiter.event_type, name("order"));
     assert_eq!(waiter.conditions, order(1).conditions);
     assert_eq!((waiter.since, waiter.deadline), (lab.now(), Some(deadline)));
@@ -376,7 +376,7 @@ pub async fn a_workflow_waits_for_events_each_under_its_operation(lab: Lab) {
     let waiters = lab.waiters().await;
     let stand: Vec<_> = waiters
         .iter()
-        .map(|one| (one.place, Some(one.wait_id.clone()), one.deadline))
+        .map(|one| (one.position, Some(one.wait_id.clone()), one.deadline))
         .collect();
     assert_eq!(
         stand,

@@ -114,7 +114,7 @@ impl Rng {
             _ => Then::Block(Blocked {
                 operation: 1,
                 recorded: "a sleep".to_owned(),
-                asked: "a step".to_owned(),
+                requested: "a step".to_owned(),
                 cure: "deploy the code that fits".to_owned(),
             }),
         }

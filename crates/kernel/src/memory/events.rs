@@ -137,6 +137,6 @@ pub(super) fn spot_of(waiter: &Waiter) -> Spot {
         waiter.path.clone(),
         waiter.value.clone(),
         waiter.instance,
-        waiter.place,
+        waiter.position,
     )
 }

@@ -146,7 +146,7 @@ impl Tables {
         limit: usize,
         most: usize,
     ) -> WaiterPage {
-        let position = |waiter: &Waiter| (waiter.instance, waiter.place);
+        let position = |waiter: &Waiter| (waiter.instance, waiter.position);
         let mut found: BTreeMap<(InstanceId, u32), &Waiter> = BTreeMap::new();
         for waiter in self.events().waiters().values() {
             let of_type = filter.event_type.as_ref();

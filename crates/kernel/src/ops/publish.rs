@@ -262,7 +262,7 @@ async fn candidates<'n, 'e, T: Txn>(
     }
     // rule 14.1: event by event, and for each event the longest wait first.
     found.sort_by(|(event, one), (other, two)| {
-        let by = |waiter: &Waiter| (waiter.since, waiter.instance, waiter.place);
+        let by = |waiter: &Waiter| (waiter.since, waiter.instance, waiter.position);
         event.at.cmp(&other.at).then_with(|| by(one).cmp(&by(two)))
     });
     Ok(found)
@@ -362,7 +362,7 @@ pub(crate) async fn open<'a, T: Txn>(
                 instance: row.id,
                 partition: row.partition_key.clone(),
                 wait_id: wait_id.clone(),
-                place: position,
+                position,
                 event_type: wait.event_type.clone(),
                 path: path.clone(),
                 value,

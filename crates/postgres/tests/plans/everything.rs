@@ -335,7 +335,7 @@ async fn blocking(store: &Postgres, worker: WorkerId, batch: usize) {
     let blocked = Blocked {
         operation: 1,
         recorded: "a sleep".into(),
-        asked: "a step".into(),
+        requested: "a step".into(),
         cure: "run the code that it began with".into(),
     };
     let block = |one| commit(one, turn(Then::Block(blocked.clone())), false);

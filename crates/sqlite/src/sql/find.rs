@@ -65,7 +65,7 @@ pub(crate) fn find(
         } => {
             let found = waiters::list(conn, &filter, after, one_more(limit), most)?;
             QueryResult::Waiters(Page::of(found, limit, most, |one: &Waiter| {
-                (one.instance, one.place)
+                (one.instance, one.position)
             }))
         }
         Query::Contract(id) => QueryResult::Contract(contracts::contract(conn, id)?),

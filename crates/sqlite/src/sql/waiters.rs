@@ -50,7 +50,7 @@ macro_rules! select {
 fn read(row: &Row<'_>) -> Result<Waiter> {
     Ok(Waiter {
         instance: cells::id(row, 0)?,
-        place: row.get(1)?,
+        position: row.get(1)?,
         value: row.get(2)?,
         path: row.get(3)?,
         event_type: cells::name(row, 4)?,
@@ -90,7 +90,7 @@ pub(crate) fn open(conn: &Connection, waiters: &[Waiter]) -> Result<()> {
     for waiter in waiters {
         one(statement.execute(params![
             waiter.instance.0,
-            waiter.place,
+            waiter.position,
             waiter.value,
             waiter.path,
             waiter.event_type.as_str(),

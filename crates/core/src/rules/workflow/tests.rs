@@ -343,7 +343,7 @@ fn a_blocked_workflow_is_left_alone_by_all_that_comes() {
     let block = turn(Then::Block(Blocked {
         operation: 2,
         recorded: "sleep".into(),
-        asked: "step \"charge\"".into(),
+        requested: "step \"charge\"".into(),
         cure: "deploy the old code".into(),
     }));
     let mut row = running();
