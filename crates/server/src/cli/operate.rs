@@ -5,6 +5,7 @@ use serde_json::json;
 use super::context::{Context, found, target_of};
 use super::failure::{Exit, Result, not_operated, shell_quoted};
 use super::text::counted;
+use crate::http::starts::StartedView;
 
 /// Cancel an instance, and its children with it
 #[derive(Debug, clap::Args)]
@@ -98,10 +99,10 @@ impl Restart {
             .await
             .map_err(|error| not_operated(error, &self.target))?;
         let run = found(&abide, &id.to_string()).await?;
-        let (key, run_number) = (run.key, run.run.number);
+        let run_number = run.run.number;
         let out = context.out;
         if out.json {
-            out.document(&json!({"id": id, "key": key, "run": run_number}))?;
+            out.document(&StartedView::from(run))?;
             return Ok(Exit::Done);
         }
         out.line(&id.to_string())?;

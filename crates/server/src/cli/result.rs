@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use abide::model::{Instance, Json};
 use abide::{Abide, Status};
-use serde::Serialize;
 
 use super::context::{Context, current};
 use super::failure::{Exit, Failure, Result};
 use super::health::name_of;
 use super::text::pretty;
 use super::times::parse_length;
+use crate::http::instances::ResultView;
 
 /// Print the result of an instance
 ///
@@ -30,19 +30,6 @@ pub struct Args {
     wait: Option<Option<Duration>>,
 }
 
-/// The answer as a server gives it.
-#[derive(Debug, Serialize)]
-struct Answer<'a> {
-    id: abide::InstanceId,
-    run: u32,
-    key: Option<&'a abide::model::Key>,
-    status: Status,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    result: Option<&'a Json>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    last_error: Option<&'a str>,
-}
-
 impl Args {
     /// Runs it.
     pub async fn run(self, context: &Context) -> Result {
@@ -59,17 +46,7 @@ impl Args {
             }
         }
         let (out, name) = (context.out, name_of(&one));
-        let answer = Answer {
-            id: one.id,
-            run: one.run.number,
-            key: one.key.as_ref(),
-            status: one.status,
-            result: one.result.as_ref(),
-            last_error: one
-                .last_error
-                .as_deref()
-                .filter(|_| one.status.is_terminal()),
-        };
+        let answer = ResultView::from(one.clone());
         if one.status == Status::Done {
             match (out.json, &one.result) {
                 (true, _) => out.document(&answer)?,

@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
+use abide::Abide;
 use abide::model::{Json, Key, Liveness, Name, Priority, Started, UniqueKey, When};
 use abide::time::Timestamp;
-use abide::{Abide, InstanceId};
-use serde::Serialize;
 
 use super::context::Context;
 use super::failure::{Exit, Failure, Result, duplicate, shell_quoted};
 use super::times::{parse_length, parse_moment};
 use super::values::{Given, document};
+use crate::http::starts::StartedView;
 
 /// Start an instance, and print its id
 ///
@@ -75,14 +75,6 @@ pub struct Args {
     graph: bool,
 }
 
-/// The result of a start.
-#[derive(Debug, Serialize)]
-struct Answer {
-    id: InstanceId,
-    key: Option<Key>,
-    run: u32,
-}
-
 impl Args {
     /// Runs it.
     pub async fn run(self, context: &Context) -> Result {
@@ -99,8 +91,7 @@ impl Args {
         };
         let out = context.out;
         if out.json {
-            let answer = Answer { id, key, run: 1 };
-            out.document(&answer)?;
+            out.document(&StartedView { id, key, run: 1 })?;
             return Ok(Exit::Done);
         }
         out.line(&id.to_string())?;

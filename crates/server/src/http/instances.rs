@@ -336,15 +336,16 @@ pub async fn result(
 }
 
 impl From<Instance> for ResultView {
-    fn from(run: Instance) -> Self {
-        let ended = run.status.is_terminal();
+    fn from(instance: Instance) -> Self {
+        let row = instance.row;
+        let ended = row.status.is_terminal();
         Self {
-            id: run.id,
-            run: run.run.number,
-            key: run.key,
-            status: run.status,
-            result: run.result.filter(|_| ended),
-            last_error: run.last_error.filter(|_| ended),
+            id: row.id,
+            run: row.run.number,
+            key: instance.key,
+            status: row.status,
+            result: instance.result.filter(|_| ended),
+            last_error: row.last_error.filter(|_| ended),
         }
     }
 }

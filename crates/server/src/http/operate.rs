@@ -121,14 +121,7 @@ pub async fn restart(
     }
     let id = restarting.await.map_err(|error| refused(error, &text))?;
     let run = abide.get(id).await?.ok_or_else(|| not_found(&text))?;
-    Ok((
-        StatusCode::CREATED,
-        axum::Json(StartedView {
-            id,
-            key: run.key,
-            run: run.run.number,
-        }),
-    ))
+    Ok((StatusCode::CREATED, axum::Json(run.into())))
 }
 
 /// A request without fields.

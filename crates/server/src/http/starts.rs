@@ -1,7 +1,7 @@
 //! Starting instances, one or many.
 
 use abide::Abide;
-use abide::model::{Key, Refusal, Started};
+use abide::model::{Instance, Key, Refusal, Started};
 use axum::extract::State;
 use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
@@ -31,6 +31,16 @@ pub struct StartedView {
     pub key: Option<Key>,
     /// The number of this run in its chain.
     pub run: u32,
+}
+
+impl From<Instance> for StartedView {
+    fn from(instance: Instance) -> Self {
+        Self {
+            id: instance.id,
+            run: instance.run.number,
+            key: instance.key,
+        }
+    }
 }
 
 /// Start an instance of a machine or of a graph, or reserve its key.
