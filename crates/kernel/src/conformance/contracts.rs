@@ -44,6 +44,9 @@ pub async fn a_contract_can_be_read_back(lab: Lab) {
     let stored = lab.store.contract(strict().id()).await.unwrap();
     assert_eq!(stored.unwrap().to::<Contract>().unwrap(), strict());
     assert_eq!(lab.store.contract(updates().id()).await.unwrap(), None);
+    let ids = [updates().id(), strict().id()];
+    let page = lab.store.contracts_page(&ids).await.unwrap();
+    assert_eq!((page.found.len(), page.rest.len()), (1, 0));
 }
 
 pub async fn declaring_a_contract_again_changes_nothing(lab: Lab) {
