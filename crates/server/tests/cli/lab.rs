@@ -106,6 +106,14 @@ impl Lab {
         ran.out
     }
 
+    /// Runs the binary, which must end because its store is not there and print nothing.
+    pub async fn without_a_store(&self, arguments: &[&str]) -> Ran {
+        let ran = self.run(arguments).await;
+        let code = (ran.code, ran.out.as_str());
+        assert_eq!(code, (3, ""), "{arguments:?}: {ran:?}");
+        ran
+    }
+
     /// Runs the binary with `--json`, which must succeed; the document.
     pub async fn json(&self, arguments: &[&str]) -> Value {
         let out = self.done(&[arguments, &["--json"]].concat()).await;

@@ -46,12 +46,7 @@ async fn looking_makes_no_file_and_says_who_does() {
         vec!["token", "list"],
         vec!["token", "revoke", "mailer"],
     ] {
-        let ran = lab.run(&command).await;
-        assert_eq!(
-            (ran.code, ran.out.as_str()),
-            (3, ""),
-            "{command:?}: {ran:?}"
-        );
+        let ran = lab.without_a_store(&command).await;
         assert!(
             ran.err.contains("there is no store at")
                 && ran.err.contains("abide serve")
@@ -79,12 +74,7 @@ async fn looking_writes_nothing_to_a_file_without_tables_of_abide() {
         vec!["token", "list"],
         vec!["token", "revoke", "mailer"],
     ] {
-        let ran = lab.run(&command).await;
-        assert_eq!(
-            (ran.code, ran.out.as_str()),
-            (3, ""),
-            "{command:?}: {ran:?}"
-        );
+        let ran = lab.without_a_store(&command).await;
         assert!(ran.err.contains("no tables of abide"), "{ran:?}");
         assert!(ran.err.contains("try: abide migrate --plan"), "{ran:?}");
         assert_eq!(std::fs::metadata(&file).unwrap().len(), 0, "{command:?}");

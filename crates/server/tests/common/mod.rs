@@ -31,6 +31,17 @@ pub fn abide(home: &Path) -> Command {
     command
 }
 
+/// Starts a server by a command, and ends it when it has said where it listens; what it said.
+pub fn first_line(command: &mut Command) -> String {
+    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    let mut lines = BufReader::new(child.stdout.take().unwrap());
+    lines.read_line(&mut line).unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    line
+}
+
 /// A directory of the test's own: home, data and settings of what it runs.
 pub fn home() -> TempDir {
     tempfile::tempdir().unwrap()
@@ -219,6 +230,15 @@ impl Server {
         answer(self.http.put(self.at(path)).json(body)).await
     }
 
+    /// Declares version 1 of a machine that takes that signal.
+    pub async fn declare(&self, machine: &str, signal: &str) {
+        let contract = serde_json::json!({"signals": [{"name": signal}], "updates": []});
+        let (status, body) = self
+            .put(&format!("/v1/machines/{machine}/1"), &contract)
+            .await;
+        assert_eq!(status, 200, "{body}");
+    }
+
     /// A command over the same store.
     pub fn cli(&self, arguments: &[&str]) -> Output {
         abide(&self.home())
@@ -238,6 +258,32 @@ impl Server {
     /// The text of its log.
     pub fn log(&self) -> String {
         std::fs::read_to_string(self.home().join("log")).unwrap_or_default()
+    }
+
+    /// Waits until something is so.
+    pub async fn until(&self, what: &str, mut is: impl AsyncFnMut() -> bool) {
+        let until = Instant::now() + PATIENCE;
+        while !is().await {
+            let is_over = Instant::now() >= until;
+            assert!(!is_over, "it never came to be: {what}\n{}", self.log());
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    /// Waits until its log says that, so many times.
+    pub async fn logs(&self, text: &str, times: usize) {
+        let is = async || self.log().matches(text).count() >= times;
+        self.until(&format!("it logs {text:?}"), is).await;
+    }
+
+    /// Waits until so many long polls wait there.
+    pub async fn has_long_polls(&self, count: usize) {
+        let line = format!("abide_http_long_polls {count}");
+        self.until(&line, async || {
+            let (_, metrics) = self.get("/metrics").await;
+            metrics.as_str().unwrap().lines().any(|one| one == line)
+        })
+        .await;
     }
 
     /// The id of its process.

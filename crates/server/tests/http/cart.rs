@@ -61,22 +61,9 @@ pub async fn engine(server: &Server) -> (Abide, Engine) {
     (abide, engine)
 }
 
-/// Waits until something is so.
-pub async fn until<F: Future<Output = bool>>(what: &str, mut is: impl FnMut() -> F) {
-    let until = std::time::Instant::now() + crate::common::PATIENCE;
-    while !is().await {
-        assert!(
-            std::time::Instant::now() < until,
-            "it never came to be: {what}"
-        );
-        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
-    }
-}
-
 /// Waits until an instance stands there.
 pub async fn standing(server: &Server, target: &str, status: &str) {
-    until(&format!("{target} is {status}"), || async {
-        server.get(&format!("/v1/instances/{target}")).await.1["status"] == status
-    })
-    .await;
+    let path = format!("/v1/instances/{target}");
+    let stands = async || server.get(&path).await.1["status"] == status;
+    server.until(&format!("{target} is {status}"), stands).await;
 }

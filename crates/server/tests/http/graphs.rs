@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::http::cart::{standing, until};
+use crate::http::cart::standing;
 use crate::http::on_both;
 
 on_both! {
@@ -79,7 +79,7 @@ on_both! {
         let (status, run) = server.post("/v1/instances", &json!({"graph": "outer", "key": "g:1", "input": {"order": "o-1"}})).await;
         assert_eq!(status, 201, "{run}");
         standing(server, "g:1", "awaiting_signal").await;
-        until("both waits are open", || async { server.get("/v1/waits?instance=g:1").await.1["items"].as_array().unwrap().len() == 2 }).await;
+        server.until("both waits are open", async || { server.get("/v1/waits?instance=g:1").await.1["items"].as_array().unwrap().len() == 2 }).await;
         let (_, seen) = server.get("/v1/instances/g:1").await;
         let event = &seen["wait"]["events"][0];
         assert_eq!((&event["type"], &event["conditions"]), (&json!("payment"), &json!([{"left": "order", "op": "eq", "right": "o-1"}])), "{seen}");

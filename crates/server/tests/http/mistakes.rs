@@ -511,17 +511,18 @@ async fn a_field_that_is_given_twice_and_a_body_that_is_not_json_are_reported() 
     );
 }
 
+/// The errors of the entries of a batch, all of which failed.
+fn errors_of(answer: &Value) -> Vec<&str> {
+    let results = answer["results"].as_array().unwrap().iter();
+    results.map(|one| one["error"].as_str().unwrap()).collect()
+}
+
 #[tokio::test]
 async fn a_mistake_in_an_entry_of_a_batch_is_reported_by_its_path_in_the_entry() {
     let server = server().start();
     let batch = json!({"instances": [{"machine": 5}, 7, {"machine": "m", "key": "12"}, {}]});
     let (_, answer) = server.post("/v1/instances/batch", &batch).await;
-    let errors: Vec<&str> = answer["results"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|one| one["error"].as_str().unwrap())
-        .collect();
+    let errors = errors_of(&answer);
     assert_eq!(
         errors[0],
         "invalid entry: `machine` is 5: expected a string"
@@ -534,12 +535,7 @@ async fn a_mistake_in_an_entry_of_a_batch_is_reported_by_its_path_in_the_entry()
     );
     let batch = json!({"events": [{"typ": "x"}, null]});
     let (_, answer) = server.post("/v1/events/batch", &batch).await;
-    let errors: Vec<&str> = answer["results"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|one| one["error"].as_str().unwrap())
-        .collect();
+    let errors = errors_of(&answer);
     assert_eq!(
         errors[0],
         "invalid entry: unknown field `typ`: expected one of `type`, `payload`, `event_id`"

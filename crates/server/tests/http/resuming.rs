@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::http::cart::{engine, standing, until};
+use crate::http::cart::{engine, standing};
 use crate::http::on_both;
 
 on_both! {
@@ -70,6 +70,6 @@ on_both! {
         assert_eq!(listed, expected, "{history}");
         let opened = events.iter().filter(|one| one["kind"] == "operation_opened").map(|one| &one["data"]["graph_step"]);
         assert_eq!(opened.collect::<Vec<_>>(), ["size", "color"], "{history}");
-        until("nothing waits", || async { server.get("/v1/waits?instance=g:1").await.1["items"] == json!([]) }).await;
+        server.until("nothing waits", async || { server.get("/v1/waits?instance=g:1").await.1["items"] == json!([]) }).await;
     }
 }

@@ -31,17 +31,11 @@ async fn sigterm_answers_long_polls_at_once_and_ends_with_0() {
             .await
             .unwrap();
         // A worker that polls is known.
-        let began = Instant::now();
-        while !server
-            .get("/v1/workers")
-            .await
-            .1
-            .to_string()
-            .contains("\"name\":\"w\"")
-        {
-            assert!(began.elapsed() < PATIENCE, "the worker is not known");
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        let known = async || {
+            let (_, workers) = server.get("/v1/workers").await;
+            workers.to_string().contains("\"name\":\"w\"")
+        };
+        server.until("the worker is known", known).await;
         let began = Instant::now();
         server.signal("TERM");
         let answer = poll.await.unwrap().unwrap();
@@ -69,14 +63,9 @@ async fn a_request_that_runs_when_sigterm_comes_is_finished() {
     // It is being worked on once the server answers others that came later.
     assert_eq!(server.get("/healthz").await.0, 200);
     server.signal("TERM");
-    let began = Instant::now();
-    while tokio::net::TcpStream::connect(server.address())
-        .await
-        .is_ok()
-    {
-        assert!(began.elapsed() < PATIENCE, "connections are still taken");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    let connect = async || tokio::net::TcpStream::connect(server.address()).await;
+    let refuses = async || connect().await.is_err();
+    server.until("no connection is taken", refuses).await;
     assert!(server.ended().is_none());
     raw.send("\"t\"}").await;
     let response = raw.rest().await;
@@ -120,11 +109,7 @@ async fn stop_with_half_a_request(server: &Server, times: usize) -> Raw {
     let pids = vec![server.pid().to_string(); times];
     let killed = Command::new("kill").arg("-TERM").args(pids).status();
     assert!(killed.unwrap().success());
-    let began = Instant::now();
-    while !server.log().contains("shutting down") {
-        assert!(began.elapsed() < PATIENCE);
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    server.logs("shutting down", 1).await;
     raw
 }
 
@@ -165,16 +150,18 @@ async fn it_is_not_ready_while_it_drains() {
     assert_eq!(server.wait(), Some(0));
 }
 
+/// Waits until it says that it is not ready any more.
+async fn drains(server: &Server) {
+    let is_unready = async || server.get("/readyz").await.0 == 503;
+    server.until("it drains", is_unready).await;
+}
+
 /// Requests that a load balancer sent after SIGTERM, because it had not asked `/readyz` again yet, were refused.
 #[tokio::test]
 async fn a_server_that_was_asked_to_stop_still_answers_while_it_drains() {
     let mut server = server().set("drain_ms", 60_000).start();
     server.signal("TERM");
-    let began = Instant::now();
-    while server.get("/readyz").await.0 != 503 {
-        assert!(began.elapsed() < PATIENCE, "{}", server.log());
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    drains(&server).await;
     assert_eq!(server.get("/healthz").await.0, 200);
     let started = server
         .post("/v1/instances", &json!({"machine": "m", "key": "late"}))
@@ -192,10 +179,7 @@ async fn a_server_that_has_drained_ends_by_itself() {
     let mut server = server().set("drain_ms", 3_000).start();
     let began = Instant::now();
     server.signal("TERM");
-    while server.get("/readyz").await.0 != 503 {
-        assert!(began.elapsed() < PATIENCE, "{}", server.log());
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    drains(&server).await;
     assert!(server.ended().is_none());
     assert_eq!(server.wait(), Some(0), "{}", server.log());
     assert!(

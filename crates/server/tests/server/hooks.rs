@@ -77,16 +77,7 @@ fn paid(id: &str, order: &str) -> Value {
 }
 
 async fn webhooks_become_signals_and_events(server: Server) {
-    assert_eq!(
-        server
-            .put(
-                "/v1/machines/order/1",
-                &json!({"signals": [{"name": "paid"}], "updates": []})
-            )
-            .await
-            .0,
-        200
-    );
+    server.declare("order", "paid").await;
     let start =
         json!({"machine": "order", "version": 1, "key": "order:42", "step": "begin", "state": {}});
     let (status, body) = server.post("/v1/instances", &start).await;
@@ -197,16 +188,7 @@ async fn webhooks_become_signals_and_events_on_postgres() {
 #[tokio::test]
 async fn a_sender_may_take_all_from_headers() {
     let server = server().config(CONFIG).env("SHOP_SECRET", "new").start();
-    assert_eq!(
-        server
-            .put(
-                "/v1/machines/m/1",
-                &json!({"signals": [{"name": "go"}], "updates": []})
-            )
-            .await
-            .0,
-        200
-    );
+    server.declare("m", "go").await;
     assert_eq!(
         server
             .post(

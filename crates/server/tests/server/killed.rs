@@ -154,11 +154,8 @@ async fn a_stopped_server_whose_name_was_taken_goes_on_under_another() {
     };
     assert_eq!(names().await, ["twin"]);
     first.signal("CONT");
-    let since = Instant::now();
-    while names().await.len() < 2 {
-        assert!(since.elapsed() < PATIENCE, "{}", first.log());
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    let are_two = async || names().await.len() == 2;
+    first.until("both are known", are_two).await;
     let both = names().await;
     assert!(
         both.iter().any(|name| name == "twin") && both.iter().any(|name| name.starts_with("twin~")),

@@ -42,16 +42,7 @@ async fn metrics_of_the_store(server: &Server) -> String {
 }
 
 async fn work_can_be_measured(server: Server) {
-    assert_eq!(
-        server
-            .put(
-                "/v1/machines/m/1",
-                &json!({"signals": [{"name": "go"}], "updates": []})
-            )
-            .await
-            .0,
-        200
-    );
+    server.declare("m", "go").await;
     for key in ["a", "b", "c"] {
         let start = json!({"machine": "m", "version": 1, "key": key, "step": "begin", "state": 0});
         assert_eq!(server.post("/v1/instances", &start).await.0, 201);

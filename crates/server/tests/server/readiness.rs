@@ -59,13 +59,11 @@ async fn a_server_whose_database_is_paused_says_so_in_time_and_is_still_measured
     let server = server().over(Over::Url(url.clone())).start();
     let token = server.token("read");
     // The token is known from the first request on that comes with it.
-    let until = Instant::now() + PATIENCE;
-    while timed(&server, "/metrics", Some(&token)).await.0 != 200
-        || timed(&server, "/metrics", None).await.0 != 401
-    {
-        assert!(Instant::now() < until, "the token is never required");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    let required = async || {
+        timed(&server, "/metrics", Some(&token)).await.0 == 200
+            && timed(&server, "/metrics", None).await.0 == 401
+    };
+    server.until("the token is required", required).await;
     let (status, body, _) = timed(&server, "/readyz", None).await;
     assert_eq!(status, 200, "{body}");
     let paused = Paused::of(&cluster, &url);
@@ -94,15 +92,8 @@ async fn a_server_whose_database_is_paused_says_so_in_time_and_is_still_measured
         assert!(text.contains("abide_depths_age_seconds"), "{text}");
     }
     drop(paused);
-    let until = Instant::now() + PATIENCE;
-    loop {
-        let (status, body, _) = timed(&server, "/readyz", Some(&token)).await;
-        if status == 200 {
-            break;
-        }
-        assert!(Instant::now() < until, "{body}");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    let ready = async || timed(&server, "/readyz", Some(&token)).await.0 == 200;
+    server.until("it is ready again", ready).await;
 }
 
 /// A file system of so many bytes.
@@ -209,15 +200,8 @@ async fn is_not_ready_while_the_disk_is_full(server: &Server, disk: &Tiny) {
         assert!(took < Duration::from_secs(2), "{took:?}");
     }
     disk.free();
-    let until = Instant::now() + PATIENCE;
-    while timed(server, "/readyz", None).await.0 != 200 {
-        assert!(
-            Instant::now() < until,
-            "there is room again\n{}",
-            server.log()
-        );
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
+    let ready = async || timed(server, "/readyz", None).await.0 == 200;
+    server.until("it is ready with room again", ready).await;
     let (status, reply) = server.post("/v1/instances", &start(usize::MAX)).await;
     assert_eq!(status, 201, "{reply}");
     for (n, id) in acknowledged {

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::common::{Over, home, postgres, server};
+use crate::common::{Over, first_line, home, postgres, server};
 
 #[tokio::test]
 async fn it_is_ready_in_well_under_a_second() {
@@ -22,19 +22,7 @@ async fn it_is_ready_in_well_under_a_second() {
 async fn without_a_store_it_makes_one_in_the_data_directory() {
     let home = home();
     let mut command = crate::common::abide(home.path());
-    let mut child = command
-        .args(["serve", "--listen", "127.0.0.1:0"])
-        .stdout(std::process::Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut line = String::new();
-    std::io::BufRead::read_line(
-        &mut std::io::BufReader::new(child.stdout.take().unwrap()),
-        &mut line,
-    )
-    .unwrap();
-    child.kill().unwrap();
-    child.wait().unwrap();
+    let line = first_line(command.args(["serve", "--listen", "127.0.0.1:0"]));
     let file = home.path().join("data/abide/abide.db");
     assert!(line.starts_with("listening on http://127.0.0.1:"), "{line}");
     assert!(

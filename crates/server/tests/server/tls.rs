@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use axum::body::Bytes;
 use axum::http::{Request, Version};
@@ -119,20 +118,8 @@ async fn shake_hands(server: &Server, authority: &str) -> std::io::Result<TlsStr
 
 /// Waits until the server shows the certificate of that authority to new connections.
 async fn shows(server: &Server, authority: &str) {
-    let until = Instant::now() + PATIENCE;
-    while shake_hands(server, authority).await.is_err() {
-        assert!(Instant::now() < until, "{}", server.log());
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-}
-
-/// Waits until the log says so.
-async fn logs(server: &Server, text: &str) {
-    let until = Instant::now() + PATIENCE;
-    while !server.log().contains(text) {
-        assert!(Instant::now() < until, "{text:?} in {}", server.log());
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    let shows = async || shake_hands(server, authority).await.is_ok();
+    server.until(authority, shows).await;
 }
 
 #[tokio::test]
@@ -254,15 +241,8 @@ async fn a_client_that_goes_away_during_its_poll_takes_nothing_with_it() {
 /// Waits until that many long polls are open.
 async fn polls(client: &Https, server: &Server, count: &str) {
     let line = format!("abide_http_long_polls {count}\n");
-    let until = Instant::now() + PATIENCE;
-    loop {
-        let (_, _, text) = send(client, server, "/metrics", None).await;
-        if text.contains(&line) {
-            return;
-        }
-        assert!(Instant::now() < until, "not {line}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    let has = async || send(client, server, "/metrics", None).await.2.contains(&line);
+    server.until(&line, has).await;
 }
 
 #[tokio::test]
@@ -273,7 +253,7 @@ async fn a_certificate_that_changes_is_read_again_and_a_bad_one_is_not_taken() {
     // Half of a change: the certificate is not that of the key.
     std::fs::copy(file("renewed.pem"), server.home().join("cert.pem")).unwrap();
     server.signal("HUP");
-    logs(&server, "the old one stays in force").await;
+    server.logs("the old one stays in force", 1).await;
     shows(&server, "ca.pem").await;
     // The other half.
     put(&server.home(), "renewed");
@@ -284,7 +264,7 @@ async fn a_certificate_that_changes_is_read_again_and_a_bad_one_is_not_taken() {
     assert_eq!(send(&before, &server, "/healthz", None).await.1, 200);
     std::fs::remove_file(server.home().join("key.pem")).unwrap();
     server.signal("HUP");
-    logs(&server, "cannot be read").await;
+    server.logs("cannot be read", 1).await;
     shows(&server, "renewed.pem").await;
     // Without a signal, too.
     put(&server.home(), "server");

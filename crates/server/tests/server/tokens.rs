@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::common::{Server, abide, answer, home, postgres, server};
+use crate::common::{Server, abide, answer, first_line, home, postgres, server};
 
 /// Sends a request with a token, if there is one.
 async fn send_request(
@@ -188,18 +188,12 @@ async fn an_open_server_takes_nothing_that_came_through_a_proxy() {
     }
     // With a token the caller is known. The server notices the first one within a few seconds.
     let token = server.token("read");
-    let until = std::time::Instant::now() + crate::common::PATIENCE;
-    loop {
-        let request = server
-            .http
-            .get(server.at("/v1/instances"))
-            .bearer_auth(&token);
-        match answer(request.header("via", "1.1 proxy")).await.0 {
-            200 => return,
-            status => assert!(std::time::Instant::now() < until, "{status}"),
-        }
-        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-    }
+    let enters = async || {
+        let request = server.http.get(server.at("/v1/instances"));
+        let request = request.bearer_auth(&token).header("via", "1.1 proxy");
+        answer(request).await.0 == 200
+    };
+    server.until("the token is known", enters).await;
 }
 
 #[tokio::test]
@@ -585,19 +579,7 @@ async fn listening_for_others_without_a_token_is_refused_with_what_to_do() {
         !refused.status.success() && stderr.contains("scheme none"),
         "{stderr}"
     );
-    let mut child = serve()
-        .stdout(std::process::Stdio::piped())
-        .stderr(std::process::Stdio::null())
-        .spawn()
-        .unwrap();
-    let mut line = String::new();
-    std::io::BufRead::read_line(
-        &mut std::io::BufReader::new(child.stdout.take().unwrap()),
-        &mut line,
-    )
-    .unwrap();
-    child.kill().unwrap();
-    child.wait().unwrap();
+    let line = first_line(serve().stderr(std::process::Stdio::null()));
     assert!(line.starts_with("listening on http://0.0.0.0:"), "{line}");
 }
 

@@ -12,33 +12,12 @@ const AT_ONCE: Duration = Duration::from_secs(2);
 
 /// Waits until that many workers are known, so that their polls are there.
 async fn known(server: &Server, prefix: &str, count: usize) {
-    let end = Instant::now() + crate::common::PATIENCE;
-    loop {
+    let named = format!("\"{prefix}");
+    let known = async || {
         let (_, body) = server.get("/v1/workers").await;
-        if body.to_string().matches(&format!("\"{prefix}")).count() >= count {
-            return;
-        }
-        assert!(Instant::now() < end, "{body}");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-}
-
-/// Waits until the server has noticed that no poll waits any more.
-async fn unattended(server: &Server) {
-    let end = Instant::now() + crate::common::PATIENCE;
-    loop {
-        let (_, metrics) = server.get("/metrics").await;
-        if metrics
-            .as_str()
-            .unwrap()
-            .lines()
-            .any(|line| line == "abide_http_long_polls 0")
-        {
-            return;
-        }
-        assert!(Instant::now() < end, "{metrics}");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+        body.to_string().matches(&named).count() >= count
+    };
+    server.until("the workers are known", known).await;
 }
 
 on_both! {
@@ -74,7 +53,7 @@ on_both! {
             });
             known(&server, &gone.name, 1).await;
             poll.abort();
-            unattended(&server).await;
+            server.has_long_polls(0).await;
             let began = Instant::now();
             start(&server, json!({"machine": "m"})).await;
             let claim = hand.one().await;

@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
-use std::time::{Duration, Instant};
 
 use async_nats::ConnectOptions;
 use base64::Engine as _;
@@ -11,7 +10,7 @@ use nkeys::KeyPair;
 use serde_json::{Value, json};
 
 use super::{NatsServer, events, send};
-use crate::common::{self, PATIENCE, Server, Setup};
+use crate::common::{self, Setup};
 
 /// Sends a message through a server that asks for something, and expects it as an event; without what is asked for,
 /// nothing comes, and the server serves all the same.
@@ -21,7 +20,7 @@ async fn comes_through(nats: &NatsServer, setup: Setup, without: Setup) {
     let outside = without.start();
     let inside = setup.start();
     assert_eq!(events(&inside, 1).await, [("paid".to_owned(), json!(1))]);
-    until_said(&outside, "cannot read from NATS", 1).await;
+    outside.logs("cannot read from NATS", 1).await;
     let (status, none) = outside.get("/v1/events").await;
     assert_eq!((status, &none["items"]), (200, &json!([])));
 }
@@ -184,18 +183,9 @@ async fn a_client_certificate() {
     ];
     for (setup, cure) in cases {
         let outside = setup.start();
-        until_said(&outside, required, 3).await;
-        until_said(&outside, cure, 3).await;
+        outside.logs(required, 3).await;
+        outside.logs(cure, 3).await;
         assert_eq!(outside.get("/v1/events").await.0, 200);
-    }
-}
-
-/// Waits until a server's log says something so many times.
-async fn until_said(server: &Server, what: &str, times: usize) {
-    let until = Instant::now() + PATIENCE;
-    while server.log().matches(what).count() < times {
-        assert!(Instant::now() < until, "{what}: {}", server.log());
-        tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
 
