@@ -46,9 +46,7 @@ async fn settle_runs_all_that_can_run_and_leaves_what_waits() {
 #[tokio::test]
 async fn settle_waits_no_longer_than_a_moment_for_a_step_that_waits_outside() {
     let gate = Gate::closed();
-    let at_gate = gate.clone();
-    let kit = kit(Script::waiting(move |_, _| {
-        let gate = at_gate.clone();
+    let kit = kit(Script::gated(&gate, move |_, _, gate| {
         Box::pin(async move {
             gate.pass().await;
             done(json!("went on"))
@@ -216,9 +214,7 @@ async fn a_step_that_kills_every_worker_fails_its_instance() {
 async fn a_long_step_does_not_die_with_one_that_kills_its_workers() {
     // rule 5.6: they died together until both had failed.
     let gate = Gate::closed();
-    let at_gate = gate.clone();
-    let kit = kit(Script::waiting(move |at, _| {
-        let gate = at_gate.clone();
+    let kit = kit(Script::gated(&gate, move |at, _, gate| {
         Box::pin(async move {
             if at == At::One {
                 gate.pass().await;

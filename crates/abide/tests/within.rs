@@ -55,12 +55,135 @@ async fn find(lab: &Lab, key: &str) -> Option<abide::model::Instance> {
     lab.get(Key::new(key).unwrap()).await.unwrap()
 }
 
+/// The same tests for both databases, of which one answers at once and the other is awaited.
+macro_rules! tests {
+    ($lab:expr $(, .$await:ident)?) => {
+        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        async fn what_is_started_is_there_when_the_transaction_commits_and_is_run_at_once() {
+            // rule 17.1
+            let lab: Lab = $lab;
+            let engine = engine(&lab).await;
+            let mut mine = connection(&lab)$(.$await)?;
+            let transaction = begin(&mut mine)$(.$await)?;
+            insert(&transaction, 42)$(.$await)?;
+            let start = lab.start(Script::any(), json!("now")).key("order:42");
+            let order = start.within(&transaction)$(.$await)?.unwrap();
+            let start = lab.start(Script::any(), json!("later")).delay(millis(100));
+            let later = start.within(&transaction)$(.$await)?.unwrap();
+            assert!(order.is_new() && order.key().unwrap().as_str() == "order:42");
+            assert_eq!(count(&lab).await, 0, "it is not visible before");
+            transaction.commit()$(.$await)?.unwrap();
+            assert_eq!(lab.came_to(&order).await, json!("now"));
+            assert_eq!(lab.came_to(&later).await, json!("later"));
+            engine.shutdown().await;
+        }
+
+        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        async fn what_is_started_never_was_when_the_transaction_is_rolled_back() {
+            // rule 17.1
+            let lab: Lab = $lab;
+            let engine = engine(&lab).await;
+            let mut mine = connection(&lab)$(.$await)?;
+            let transaction = begin(&mut mine)$(.$await)?;
+            let start = lab.start(Script::any(), json!(1)).key("order:1");
+            let order = start.within(&transaction)$(.$await)?.unwrap();
+            transaction.rollback()$(.$await)?.unwrap();
+            assert_eq!(count(&lab).await, 0);
+            assert!(matches!(
+                lab.result(&order).await,
+                Err(abide::client::NotDone::Gone { .. })
+            ));
+            // A savepoint too, within a transaction that commits.
+            let mut transaction = begin(&mut mine)$(.$await)?;
+            let savepoint = savepoint(&mut transaction)$(.$await)?;
+            let start = lab.start(Script::any(), json!("undone")).key("order:2");
+            start.within(&savepoint)$(.$await)?.unwrap();
+            roll_back(savepoint)$(.$await)?;
+            let start = lab.start(Script::any(), json!("kept")).key("order:3");
+            let kept = start.within(&transaction)$(.$await)?.unwrap();
+            transaction.commit()$(.$await)?.unwrap();
+            assert_eq!(lab.came_to(&kept).await, json!("kept"));
+            assert_eq!(find(&lab, "order:2").await, None);
+            engine.shutdown().await;
+        }
+
+        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        async fn a_duplicate_or_a_bad_key_leaves_the_transaction_fit_to_go_on() {
+            // rules 2.2, 17.1
+            let lab: Lab = $lab;
+            let there = lab
+                .start(Script::any(), json!(0))
+                .key("taken")
+                .await
+                .unwrap();
+            let mut mine = connection(&lab)$(.$await)?;
+            let transaction = begin(&mut mine)$(.$await)?;
+            let start = |key: &str| lab.start(Script::any(), json!(1)).key(key);
+            let duplicate = start("taken").within(&transaction)$(.$await)?;
+            assert!(matches!(duplicate, Err(StartError::Duplicate { holder }) if holder == there.id()));
+            let same = start("taken").or_existing().within(&transaction)$(.$await)?.unwrap();
+            assert!(!same.is_new() && same.id() == there.id());
+            let bad = start("42").within(&transaction)$(.$await)?.unwrap_err();
+            assert!(bad.to_string().contains("digits only"), "{bad}");
+            start("free").within(&transaction)$(.$await)?.unwrap();
+            transaction.commit()$(.$await)?.unwrap();
+            assert!(find(&lab, "free").await.is_some());
+            assert_eq!(count(&lab).await, 2);
+        }
+
+        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        async fn a_signal_is_there_when_the_transaction_commits_and_wakes_at_once() {
+            // rules 7.1 and 17.1
+            let lab: Lab = $lab;
+            let engine = paying(&lab).await;
+            let order = unpaid(&lab, "order:1").await;
+            let mut mine = connection(&lab)$(.$await)?;
+            let transaction = begin(&mut mine)$(.$await)?;
+            insert(&transaction, 1)$(.$await)?;
+            let signal = || lab.signal("order:1", PAID, &5).dedup("evt-7");
+            let receipt = signal().within(&transaction)$(.$await)?.unwrap();
+            assert!(!receipt.duplicate && receipt.instance() == Some(order.id()));
+            assert!(signal().within(&transaction)$(.$await)?.unwrap().duplicate);
+            let missing = lab.signal("missing", PAID, &5).within(&transaction)$(.$await)?;
+            assert!(matches!(missing, Err(SendError::NoTarget(_))));
+            let held = lab.signal("missing", PAID, &6).hold_for(hours(1));
+            held.within(&transaction)$(.$await)?.unwrap();
+            is_unpaid(&lab, "order:1").await;
+            transaction.commit()$(.$await)?.unwrap();
+            assert_eq!(lab.came_to(&order).await, json!(5));
+            let next = lab.start(Script::any(), json!(null)).key("missing").await;
+            assert_eq!(lab.came_to(&next.unwrap()).await, json!(6));
+            engine.shutdown().await;
+        }
+
+        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        async fn a_signal_never_was_when_the_transaction_is_rolled_back() {
+            // rules 7.1 and 17.1
+            let lab: Lab = $lab;
+            let engine = paying(&lab).await;
+            let order = unpaid(&lab, "order:1").await;
+            let mut mine = connection(&lab)$(.$await)?;
+            let transaction = begin(&mut mine)$(.$await)?;
+            let signal = |amount: u32| lab.signal("order:1", PAID, &amount).dedup("evt-7");
+            signal(5).within(&transaction)$(.$await)?.unwrap();
+            transaction.rollback()$(.$await)?.unwrap();
+            is_unpaid(&lab, "order:1").await;
+            let receipt = signal(6).await.unwrap();
+            assert!(!receipt.duplicate && receipt.sequence().unwrap().0 == 1);
+            assert_eq!(lab.came_to(&order).await, json!(6));
+            engine.shutdown().await;
+        }
+    };
+}
+
 #[cfg(feature = "sqlite")]
 mod sqlite {
-    use abide::sqlite::rusqlite::{Connection, Transaction, TransactionBehavior};
+    use abide::sqlite::rusqlite::{Connection, Savepoint, Transaction, TransactionBehavior};
     use abide::time::{millis, secs};
 
     use super::*;
+
+    tests!(Lab::sqlite().await);
 
     fn connection(lab: &Lab) -> Connection {
         let mine = Connection::open(lab.url().trim_start_matches("sqlite:")).unwrap();
@@ -75,133 +198,28 @@ mod sqlite {
             .unwrap()
     }
 
-    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn what_is_started_is_there_when_the_transaction_commits_and_is_run_at_once() {
-        // rule 17.1
-        let lab = Lab::sqlite().await;
-        let engine = engine(&lab).await;
-        let mut mine = connection(&lab);
-        let transaction = begin(&mut mine);
-        transaction
-            .execute("insert into orders values (42)", [])
-            .unwrap();
-        let start = lab.start(Script::any(), json!("now")).key("order:42");
-        let order = start.within(&transaction).unwrap();
-        let start = lab.start(Script::any(), json!("later")).delay(millis(100));
-        let later = start.within(&transaction).unwrap();
-        assert!(order.is_new() && order.key().unwrap().as_str() == "order:42");
-        assert_eq!(count(&lab).await, 0, "it is not visible before");
-        transaction.commit().unwrap();
-        assert_eq!(lab.came_to(&order).await, json!("now"));
-        assert_eq!(lab.came_to(&later).await, json!("later"));
-        engine.shutdown().await;
+    fn insert(transaction: &Transaction<'_>, order: i32) {
+        let insert = "insert into orders values (?1)";
+        transaction.execute(insert, [order]).unwrap();
     }
 
-    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn what_is_started_never_was_when_the_transaction_is_rolled_back() {
-        // rule 17.1
-        let lab = Lab::sqlite().await;
-        let engine = engine(&lab).await;
-        let mut mine = connection(&lab);
-        let transaction = begin(&mut mine);
-        let start = lab.start(Script::any(), json!(1)).key("order:1");
-        let order = start.within(&transaction).unwrap();
-        transaction.rollback().unwrap();
-        assert_eq!(count(&lab).await, 0);
-        assert!(matches!(
-            lab.result(&order).await,
-            Err(abide::client::NotDone::Gone { .. })
-        ));
-        // A savepoint too, within a transaction that commits.
-        let mut transaction = begin(&mut mine);
-        let savepoint = transaction.savepoint().unwrap();
-        let start = lab.start(Script::any(), json!("undone")).key("order:2");
-        start.within(&savepoint).unwrap();
+    fn savepoint<'t>(transaction: &'t mut Transaction<'_>) -> Savepoint<'t> {
+        transaction.savepoint().unwrap()
+    }
+
+    fn roll_back(savepoint: Savepoint<'_>) {
         drop(savepoint);
-        let start = lab.start(Script::any(), json!("kept")).key("order:3");
-        let kept = start.within(&transaction).unwrap();
-        transaction.commit().unwrap();
-        assert_eq!(lab.came_to(&kept).await, json!("kept"));
-        assert_eq!(find(&lab, "order:2").await, None);
-        engine.shutdown().await;
-    }
-
-    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn a_duplicate_or_a_bad_key_leaves_the_transaction_fit_to_go_on() {
-        // rules 2.2, 17.1
-        let lab = Lab::sqlite().await;
-        let there = lab
-            .start(Script::any(), json!(0))
-            .key("taken")
-            .await
-            .unwrap();
-        let mut mine = connection(&lab);
-        let transaction = begin(&mut mine);
-        let start = |key: &str| lab.start(Script::any(), json!(1)).key(key);
-        let duplicate = start("taken").within(&transaction);
-        assert!(matches!(duplicate, Err(StartError::Duplicate { holder }) if holder == there.id()));
-        let same = start("taken").or_existing().within(&transaction).unwrap();
-        assert!(!same.is_new() && same.id() == there.id());
-        let bad = start("42").within(&transaction).unwrap_err();
-        assert!(bad.to_string().contains("digits only"), "{bad}");
-        start("free").within(&transaction).unwrap();
-        transaction.commit().unwrap();
-        assert!(find(&lab, "free").await.is_some());
-        assert_eq!(count(&lab).await, 2);
-    }
-
-    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn a_signal_is_there_when_the_transaction_commits_and_wakes_at_once() {
-        // rules 7.1 and 17.1
-        let lab = Lab::sqlite().await;
-        let engine = paying(&lab).await;
-        let order = unpaid(&lab, "order:1").await;
-        let mut mine = connection(&lab);
-        let transaction = begin(&mut mine);
-        transaction
-            .execute("insert into orders values (1)", [])
-            .unwrap();
-        let signal = || lab.signal("order:1", PAID, &5).dedup("evt-7");
-        let receipt = signal().within(&transaction).unwrap();
-        assert!(!receipt.duplicate && receipt.instance() == Some(order.id()));
-        assert!(signal().within(&transaction).unwrap().duplicate);
-        let missing = lab.signal("missing", PAID, &5).within(&transaction);
-        assert!(matches!(missing, Err(SendError::NoTarget(_))));
-        let held = lab.signal("missing", PAID, &6).hold_for(hours(1));
-        held.within(&transaction).unwrap();
-        is_unpaid(&lab, "order:1").await;
-        transaction.commit().unwrap();
-        assert_eq!(lab.came_to(&order).await, json!(5));
-        let next = lab.start(Script::any(), json!(null)).key("missing").await;
-        assert_eq!(lab.came_to(&next.unwrap()).await, json!(6));
-        engine.shutdown().await;
-    }
-
-    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn a_signal_never_was_when_the_transaction_is_rolled_back() {
-        // rules 7.1 and 17.1
-        let lab = Lab::sqlite().await;
-        let engine = paying(&lab).await;
-        let order = unpaid(&lab, "order:1").await;
-        let mut mine = connection(&lab);
-        let transaction = begin(&mut mine);
-        let signal = |amount: u32| lab.signal("order:1", PAID, &amount).dedup("evt-7");
-        signal(5).within(&transaction).unwrap();
-        transaction.rollback().unwrap();
-        is_unpaid(&lab, "order:1").await;
-        let receipt = signal(6).await.unwrap();
-        assert!(!receipt.duplicate && receipt.sequence().unwrap().0 == 1);
-        assert_eq!(lab.came_to(&order).await, json!(6));
-        engine.shutdown().await;
     }
 }
 
 #[cfg(feature = "postgres")]
 mod postgres {
-    use abide::postgres::tokio_postgres::{Client, NoTls};
+    use abide::postgres::tokio_postgres::{Client, NoTls, Transaction};
     use abide::time::millis;
 
     use super::*;
+
+    tests!(Lab::postgres().await, .await);
 
     async fn connection(lab: &Lab) -> Client {
         let connected = abide::postgres::tokio_postgres::connect(lab.url(), NoTls);
@@ -213,84 +231,21 @@ mod postgres {
         mine
     }
 
-    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn what_is_started_is_there_when_the_transaction_commits_and_is_run_at_once() {
-        // rule 17.1
-        let lab = Lab::postgres().await;
-        let engine = engine(&lab).await;
-        let mut mine = connection(&lab).await;
-        let transaction = mine.transaction().await.unwrap();
-        transaction
-            .execute("insert into orders values (42)", &[])
-            .await
-            .unwrap();
-        let start = lab.start(Script::any(), json!("now")).key("order:42");
-        let order = start.within(&transaction).await.unwrap();
-        let start = lab.start(Script::any(), json!("later")).delay(millis(100));
-        let later = start.within(&transaction).await.unwrap();
-        assert!(order.is_new() && order.key().unwrap().as_str() == "order:42");
-        assert_eq!(count(&lab).await, 0, "it is not visible before");
-        transaction.commit().await.unwrap();
-        assert_eq!(lab.came_to(&order).await, json!("now"));
-        assert_eq!(lab.came_to(&later).await, json!("later"));
-        engine.shutdown().await;
+    async fn begin(mine: &mut Client) -> Transaction<'_> {
+        mine.transaction().await.unwrap()
     }
 
-    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn what_is_started_never_was_when_the_transaction_is_rolled_back() {
-        // rule 17.1
-        let lab = Lab::postgres().await;
-        let engine = engine(&lab).await;
-        let mut mine = connection(&lab).await;
-        let transaction = mine.transaction().await.unwrap();
-        let start = lab.start(Script::any(), json!(1)).key("order:1");
-        let order = start.within(&transaction).await.unwrap();
-        transaction.rollback().await.unwrap();
-        assert_eq!(count(&lab).await, 0);
-        assert!(matches!(
-            lab.result(&order).await,
-            Err(abide::client::NotDone::Gone { .. })
-        ));
-        // A savepoint too, within a transaction that commits.
-        let mut transaction = mine.transaction().await.unwrap();
-        let savepoint = transaction.transaction().await.unwrap();
-        let start = lab.start(Script::any(), json!("undone")).key("order:2");
-        start.within(&savepoint).await.unwrap();
+    async fn insert(transaction: &Transaction<'_>, order: i32) {
+        let insert = "insert into orders values ($1)";
+        transaction.execute(insert, &[&order]).await.unwrap();
+    }
+
+    async fn savepoint<'t>(transaction: &'t mut Transaction<'_>) -> Transaction<'t> {
+        transaction.transaction().await.unwrap()
+    }
+
+    async fn roll_back(savepoint: Transaction<'_>) {
         savepoint.rollback().await.unwrap();
-        let start = lab.start(Script::any(), json!("kept")).key("order:3");
-        let kept = start.within(&transaction).await.unwrap();
-        transaction.commit().await.unwrap();
-        assert_eq!(lab.came_to(&kept).await, json!("kept"));
-        assert_eq!(find(&lab, "order:2").await, None);
-        engine.shutdown().await;
-    }
-
-    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn a_duplicate_or_a_bad_key_leaves_the_transaction_fit_to_go_on() {
-        // rules 2.2, 17.1
-        let lab = Lab::postgres().await;
-        let there = lab
-            .start(Script::any(), json!(0))
-            .key("taken")
-            .await
-            .unwrap();
-        let mut mine = connection(&lab).await;
-        let transaction = mine.transaction().await.unwrap();
-        let start = |key: &str| lab.start(Script::any(), json!(1)).key(key);
-        let duplicate = start("taken").within(&transaction).await;
-        assert!(matches!(duplicate, Err(StartError::Duplicate { holder }) if holder == there.id()));
-        let same = start("taken")
-            .or_existing()
-            .within(&transaction)
-            .await
-            .unwrap();
-        assert!(!same.is_new() && same.id() == there.id());
-        let bad = start("42").within(&transaction).await.unwrap_err();
-        assert!(bad.to_string().contains("digits only"), "{bad}");
-        start("free").within(&transaction).await.unwrap();
-        transaction.commit().await.unwrap();
-        assert!(find(&lab, "free").await.is_some());
-        assert_eq!(count(&lab).await, 2);
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -316,51 +271,5 @@ mod postgres {
             .await
             .unwrap();
         assert!(matches!(answer, Err(StartError::Duplicate { holder }) if holder == started.id()));
-    }
-
-    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn a_signal_is_there_when_the_transaction_commits_and_wakes_at_once() {
-        // rules 7.1 and 17.1
-        let lab = Lab::postgres().await;
-        let engine = paying(&lab).await;
-        let order = unpaid(&lab, "order:1").await;
-        let mut mine = connection(&lab).await;
-        let transaction = mine.transaction().await.unwrap();
-        transaction
-            .execute("insert into orders values (1)", &[])
-            .await
-            .unwrap();
-        let signal = || lab.signal("order:1", PAID, &5).dedup("evt-7");
-        let receipt = signal().within(&transaction).await.unwrap();
-        assert!(!receipt.duplicate && receipt.instance() == Some(order.id()));
-        assert!(signal().within(&transaction).await.unwrap().duplicate);
-        let missing = lab.signal("missing", PAID, &5).within(&transaction).await;
-        assert!(matches!(missing, Err(SendError::NoTarget(_))));
-        let held = lab.signal("missing", PAID, &6).hold_for(hours(1));
-        held.within(&transaction).await.unwrap();
-        is_unpaid(&lab, "order:1").await;
-        transaction.commit().await.unwrap();
-        assert_eq!(lab.came_to(&order).await, json!(5));
-        let next = lab.start(Script::any(), json!(null)).key("missing").await;
-        assert_eq!(lab.came_to(&next.unwrap()).await, json!(6));
-        engine.shutdown().await;
-    }
-
-    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn a_signal_never_was_when_the_transaction_is_rolled_back() {
-        // rules 7.1 and 17.1
-        let lab = Lab::postgres().await;
-        let engine = paying(&lab).await;
-        let order = unpaid(&lab, "order:1").await;
-        let mut mine = connection(&lab).await;
-        let transaction = mine.transaction().await.unwrap();
-        let signal = |amount: u32| lab.signal("order:1", PAID, &amount).dedup("evt-7");
-        signal(5).within(&transaction).await.unwrap();
-        transaction.rollback().await.unwrap();
-        is_unpaid(&lab, "order:1").await;
-        let receipt = signal(6).await.unwrap();
-        assert!(!receipt.duplicate && receipt.sequence().unwrap().0 == 1);
-        assert_eq!(lab.came_to(&order).await, json!(6));
-        engine.shutdown().await;
     }
 }

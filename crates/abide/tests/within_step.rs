@@ -40,16 +40,21 @@ macro_rules! tests {
             row: i64,
             outcome: Outcome<Script>,
         ) -> Outcome<Script> {
-            let transaction = begin(ctx).await?;
+            let transaction = ctx.transaction::<StepTransaction>().await?;
             let transaction = insert(transaction, row).await;
             ctx.commit_with(transaction, outcome)
+        }
+
+        async fn ready() -> Lab {
+            let lab: Lab = $lab;
+            prepare(&lab).await;
+            lab
         }
 
         #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
         async fn rows_and_outcome_are_committed_together() {
             // rules 1.1 and 17.2
-            let lab: Lab = $lab;
-            prepare(&lab).await;
+            let lab = ready().await;
             let code = Script::waiting(|at, ctx| {
                 Box::pin(async move {
                     *ctx.state_mut() = json!(ctx.state().as_i64().unwrap() + 1);
@@ -84,8 +89,7 @@ macro_rules! tests {
         #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
         async fn children_and_parents_are_notified_as_usual() {
             // rules 10.1, 10.2 and 17.2
-            let lab: Lab = $lab;
-            prepare(&lab).await;
+            let lab = ready().await;
             let code = Script::waiting(|at, ctx| {
                 Box::pin(async move {
                     match at {
@@ -112,11 +116,10 @@ macro_rules! tests {
         #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
         async fn a_step_that_fails_after_writing_leaves_nothing() {
             // rules 5.2 and 17.2
-            let lab: Lab = $lab;
-            prepare(&lab).await;
+            let lab = ready().await;
             let code = Script::waiting(|_, ctx| {
                 Box::pin(async move {
-                    let transaction = begin(ctx).await?;
+                    let transaction = ctx.transaction::<StepTransaction>().await?;
                     let transaction = insert(transaction, 1).await;
                     match ctx.state().as_str().unwrap() {
                         "error" => {
@@ -147,12 +150,9 @@ macro_rules! tests {
         #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
         async fn a_worker_that_has_lost_its_claim_commits_none_of_its_rows() {
             // rules 1.3 and 17.2
-            let lab: Lab = $lab;
-            prepare(&lab).await;
+            let lab = ready().await;
             let gate = Gate::closed();
-            let at_gate = gate.clone();
-            let code = Script::waiting(move |_, ctx| {
-                let gate = at_gate.clone();
+            let code = Script::gated(&gate, move |_, ctx, gate| {
                 Box::pin(async move {
                     // The others write meanwhile, so the transaction is opened when they have.
                     gate.pass().await;
@@ -181,8 +181,7 @@ macro_rules! tests {
         #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
         async fn the_worker_that_takes_over_writes_the_rows_and_not_the_one_believed_dead() {
             // rules 1.3, 5.3 and 17.2
-            let lab: Lab = $lab;
-            prepare(&lab).await;
+            let lab = ready().await;
             let code = |gate: &Gate, row: i64| {
                 let gate = gate.clone();
                 Script::waiting(move |_, ctx| {
@@ -228,8 +227,7 @@ macro_rules! tests {
         #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
         async fn an_outcome_that_is_refused_takes_the_rows_with_it_and_goes_to_the_error_handler() {
             // rules 4.2 and 17.2
-            let lab: Lab = $lab;
-            prepare(&lab).await;
+            let lab = ready().await;
             let limits = Limits {
                 state_bytes: 100,
                 ..Limits::default()
@@ -253,11 +251,10 @@ macro_rules! tests {
         #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
         async fn a_row_that_the_database_refuses_is_an_error_of_the_step_like_any_other() {
             // rules 5.2 and 17.2
-            let lab: Lab = $lab;
-            prepare(&lab).await;
+            let lab = ready().await;
             let code = Script::waiting(|_, ctx| {
                 Box::pin(async move {
-                    let transaction = begin(ctx).await?;
+                    let transaction = ctx.transaction::<StepTransaction>().await?;
                     let transaction = try_insert(transaction, 7).await?;
                     ctx.commit_with(transaction, done(json!("written")))
                 })
@@ -274,8 +271,7 @@ macro_rules! tests {
         #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
         async fn engines_that_die_again_and_again_write_each_row_once() {
             // rules 1.1, 5.3 and 17.2: the rows have no key that would tell a second one from the first.
-            let lab: Lab = $lab;
-            prepare(&lab).await;
+            let lab = ready().await;
             let code = || {
                 Script::waiting(|_, ctx| {
                     Box::pin(async move {
@@ -284,7 +280,7 @@ macro_rules! tests {
                             return done(json!(at));
                         }
                         *ctx.state_mut() = json!(at + 1);
-                        let transaction = begin(ctx).await?;
+                        let transaction = ctx.transaction::<StepTransaction>().await?;
                         let transaction = count(transaction, at).await;
                         ctx.commit_with(transaction, next(At::One))
                     })
@@ -324,123 +320,14 @@ macro_rules! tests {
 
 #[cfg(feature = "sqlite")]
 mod sqlite {
-    use abide::Error;
-    use abide::sqlite::StepTransaction;
-    use abide::sqlite::rusqlite::Connection;
+    use crate::common::written::sqlite::*;
 
     tests!(Lab::sqlite().await);
-
-    fn connection(lab: &Lab) -> Connection {
-        let mine = Connection::open(lab.url().trim_start_matches("sqlite:")).unwrap();
-        mine.busy_timeout(abide::time::secs(10)).unwrap();
-        mine
-    }
-
-    async fn prepare(lab: &Lab) {
-        connection(lab)
-            .execute_batch(
-                "create table written (id integer primary key); create table counted (id integer)",
-            )
-            .unwrap();
-    }
-
-    async fn begin(ctx: &Context<Script>) -> Result<StepTransaction, Error> {
-        ctx.transaction().await
-    }
-
-    async fn try_insert(
-        mut transaction: StepTransaction,
-        row: i64,
-    ) -> Result<StepTransaction, abide::BoxError> {
-        transaction.with(|db| db.execute("insert into written values (?1)", [row]))?;
-        Ok(transaction)
-    }
-
-    async fn insert(transaction: StepTransaction, row: i64) -> StepTransaction {
-        try_insert(transaction, row).await.unwrap()
-    }
-
-    async fn count(mut transaction: StepTransaction, row: i64) -> StepTransaction {
-        let written = transaction.with(|db| db.execute("insert into counted values (?1)", [row]));
-        written.unwrap();
-        transaction
-    }
-
-    fn ids(lab: &Lab, sql: &str) -> Vec<i64> {
-        let mine = connection(lab);
-        let mut statement = mine.prepare(sql).unwrap();
-        let rows = statement.query_map([], |row| row.get(0)).unwrap();
-        rows.map(Result::unwrap).collect()
-    }
-
-    async fn rows(lab: &Lab) -> Vec<i64> {
-        ids(lab, "select id from written order by id")
-    }
-
-    async fn counted(lab: &Lab) -> Vec<i64> {
-        ids(lab, "select id from counted order by id")
-    }
 }
 
 #[cfg(feature = "postgres")]
 mod postgres {
-    use abide::Error;
-    use abide::postgres::StepTransaction;
-    use abide::postgres::tokio_postgres::{Client, NoTls, connect};
+    use crate::common::written::postgres::*;
 
     tests!(Lab::postgres().await);
-
-    async fn connection(lab: &Lab) -> Client {
-        let (mine, driver) = connect(lab.url(), NoTls).await.unwrap();
-        tokio::spawn(driver);
-        mine
-    }
-
-    async fn prepare(lab: &Lab) {
-        let mine = connection(lab).await;
-        mine.batch_execute(
-            "create table written (id bigint primary key); create table counted (id bigint)",
-        )
-        .await
-        .unwrap();
-    }
-
-    async fn begin(ctx: &Context<Script>) -> Result<StepTransaction, Error> {
-        ctx.transaction().await
-    }
-
-    async fn try_insert(
-        transaction: StepTransaction,
-        row: i64,
-    ) -> Result<StepTransaction, abide::BoxError> {
-        transaction
-            .execute("insert into written values ($1)", &[&row])
-            .await?;
-        Ok(transaction)
-    }
-
-    async fn insert(transaction: StepTransaction, row: i64) -> StepTransaction {
-        try_insert(transaction, row).await.unwrap()
-    }
-
-    async fn count(transaction: StepTransaction, row: i64) -> StepTransaction {
-        transaction
-            .execute("insert into counted values ($1)", &[&row])
-            .await
-            .unwrap();
-        transaction
-    }
-
-    async fn ids(lab: &Lab, sql: &str) -> Vec<i64> {
-        let rows = connection(lab).await.query(sql, &[]).await.unwrap();
-        rows.iter().map(|row| row.get(0)).collect()
-    }
-
-    async fn rows(lab: &Lab) -> Vec<i64> {
-        ids(lab, "select id from written order by id").await
-    }
-
-    async fn counted(lab: &Lab) -> Vec<i64> {
-        ids(lab, "select id from counted order by id").await
-    }
 }

@@ -109,10 +109,54 @@ macro_rules! tests {
             attempt.commit_with(transaction, row)
         }
 
+        /// Counts a row in a transaction whose end may be lost, and comes to it.
+        async fn lossy(
+            attempt: Attempt,
+            row: i64,
+            loss: Loss,
+            left: Arc<AtomicUsize>,
+            hangs: Option<Gate>,
+        ) -> Result<i64, BoxError> {
+            let inner = attempt.transaction::<StepTransaction>().await?;
+            let inner = count(inner, row).await;
+            let transaction = Lossy {
+                inner,
+                loss,
+                left,
+                hangs,
+            };
+            attempt.commit_with(transaction, row)
+        }
+
+        /// One step, which books its row when it has passed the gate.
+        fn booking_at(
+            gate: &Gate,
+        ) -> impl Fn(Workflow, i64) -> BoxFuture<'static, Result<Value, BoxError>> + Clone + use<> {
+            let gate = gate.clone();
+            move |wf, n| {
+                let gate = gate.clone();
+                Box::pin(async move {
+                    let step = wf.step_with("book", |attempt| {
+                        let gate = gate.clone();
+                        async move {
+                            gate.pass().await;
+                            book(attempt, n).await
+                        }
+                    });
+                    Ok(json!(step.await?))
+                })
+            }
+        }
+
         async fn ready() -> Lab {
             let lab: Lab = $lab;
             prepare(&lab).await;
             lab
+        }
+
+        async fn counted_after(lab: &Lab, n: i64) -> Vec<i64> {
+            let rows = counted(lab).await.into_iter();
+            rows.filter(|row| *row > n).collect()
         }
 
         #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -290,21 +334,8 @@ macro_rules! tests {
             // rules 1.3 and 17.2
             let lab = ready().await;
             let gate = Gate::closed();
-            let at_gate = gate.clone();
-            let code = move |wf: Workflow, n: i64| {
-                let gate = at_gate.clone();
-                async move {
-                    let step = wf.step_with("book", |attempt| {
-                        let gate = gate.clone();
-                        async move {
-                            // The others write meanwhile, so the transaction is opened when they have.
-                            gate.pass().await;
-                            book(attempt, n).await
-                        }
-                    });
-                    Ok(json!(step.await?))
-                }
-            };
+            // The others write meanwhile, so the transaction is opened when they have.
+            let code = booking_at(&gate);
             let engine = lab
                 .engine()
                 .name("w")
@@ -358,22 +389,7 @@ macro_rules! tests {
             // rules 11.1 and 17.2
             let lab = ready().await;
             let gate = Gate::closed();
-            let at_gate = gate.clone();
-            let code = move |wf: Workflow, n: i64| {
-                let gate = at_gate.clone();
-                async move {
-                    let step = wf.step_with("book", |attempt| {
-                        let gate = gate.clone();
-                        async move {
-                            gate.pass().await;
-                            let transaction = attempt.transaction::<StepTransaction>().await?;
-                            let transaction = insert(transaction, n).await;
-                            attempt.commit_with(transaction, n)
-                        }
-                    });
-                    Ok(json!(step.await?))
-                }
-            };
+            let code = booking_at(&gate);
             let engine = lab.engine().workflow(BOOK, code).start().await.unwrap();
             let run = lab.start(BOOK, 1).await.unwrap();
             gate.reached_by(1).await;
@@ -434,9 +450,7 @@ macro_rules! tests {
                         let gate = gate.clone();
                         async move {
                             gate.pass().await;
-                            let transaction = attempt.transaction::<StepTransaction>().await?;
-                            let transaction = insert(transaction, n).await;
-                            attempt.commit_with(transaction, n)
+                            book(attempt, n).await
                         }
                     });
                     let booked = step.await?;
@@ -467,21 +481,9 @@ macro_rules! tests {
                     async move {
                         let mut booked = Vec::new();
                         for at in 1..=3 {
-                            let step = wf.step_with("book", |attempt| {
-                                let left = left.clone();
-                                async move {
-                                    let inner = attempt.transaction::<StepTransaction>().await?;
-                                    let inner = count(inner, n + at).await;
-                                    attempt.commit_with(
-                                        Lossy {
-                                            inner,
-                                            loss,
-                                            left,
-                                            hangs: None,
-                                        },
-                                        n + at,
-                                    )
-                                }
+                            let left = left.clone();
+                            let step = wf.step_with("book", move |attempt| {
+                                lossy(attempt, n + at, loss, left.clone(), None)
                             });
                             booked.push(step.await?);
                         }
@@ -496,11 +498,7 @@ macro_rules! tests {
                     "{loss:?}"
                 );
                 assert_eq!(left.load(Ordering::SeqCst), 0);
-                let written: Vec<_> = counted(&lab)
-                    .await
-                    .into_iter()
-                    .filter(|row| *row > n)
-                    .collect();
+                let written = counted_after(&lab, n).await;
                 assert_eq!(written, [n + 1, n + 2, n + 3], "{loss:?}");
                 engine.shutdown().await;
             }
@@ -518,19 +516,7 @@ macro_rules! tests {
                     async move {
                         let step = wf.step_with("book", |attempt| {
                             let (left, hangs) = (left.clone(), Some(hangs.clone()));
-                            async move {
-                                let inner = attempt.transaction::<StepTransaction>().await?;
-                                let inner = count(inner, n + 1).await;
-                                attempt.commit_with(
-                                    Lossy {
-                                        inner,
-                                        loss,
-                                        left,
-                                        hangs,
-                                    },
-                                    n + 1,
-                                )
-                            }
+                            lossy(attempt, n + 1, loss, left, hangs)
                         });
                         Ok(json!(step.await?))
                     }
@@ -542,12 +528,8 @@ macro_rules! tests {
                 let run = lab.start(BOOK, n).await.unwrap();
                 hangs.reached_by(1).await;
                 killable.die().await;
-                let written = counted(&lab)
-                    .await
-                    .into_iter()
-                    .filter(|row| *row > n)
-                    .count();
-                assert_eq!(written, usize::from(loss == Loss::After));
+                let written = counted_after(&lab, n).await;
+                assert_eq!(written.len(), usize::from(loss == Loss::After));
                 let engine = lab
                     .engine()
                     .name("w")
@@ -556,11 +538,7 @@ macro_rules! tests {
                     .await
                     .unwrap();
                 assert_eq!(lab.came_to(&run).await, json!(n + 1));
-                let written: Vec<_> = counted(&lab)
-                    .await
-                    .into_iter()
-                    .filter(|row| *row > n)
-                    .collect();
+                let written = counted_after(&lab, n).await;
                 assert_eq!(written, [n + 1], "{loss:?}");
                 engine.shutdown().await;
             }
@@ -614,101 +592,14 @@ macro_rules! tests {
 
 #[cfg(feature = "sqlite")]
 mod sqlite {
-    use abide::sqlite::StepTransaction;
-    use abide::sqlite::rusqlite::Connection;
+    use crate::common::written::sqlite::*;
 
     tests!(Lab::sqlite().await);
-
-    fn connection(lab: &Lab) -> Connection {
-        let mine = Connection::open(lab.url().trim_start_matches("sqlite:")).unwrap();
-        mine.busy_timeout(abide::time::secs(10)).unwrap();
-        mine
-    }
-
-    async fn prepare(lab: &Lab) {
-        connection(lab)
-            .execute_batch(
-                "create table written (id integer primary key); create table counted (id integer)",
-            )
-            .unwrap();
-    }
-
-    async fn insert(mut transaction: StepTransaction, row: i64) -> StepTransaction {
-        let written = transaction.with(|db| db.execute("insert into written values (?1)", [row]));
-        written.unwrap();
-        transaction
-    }
-
-    async fn count(mut transaction: StepTransaction, row: i64) -> StepTransaction {
-        let written = transaction.with(|db| db.execute("insert into counted values (?1)", [row]));
-        written.unwrap();
-        transaction
-    }
-
-    fn ids(lab: &Lab, sql: &str) -> Vec<i64> {
-        let mine = connection(lab);
-        let mut statement = mine.prepare(sql).unwrap();
-        let rows = statement.query_map([], |row| row.get(0)).unwrap();
-        rows.map(Result::unwrap).collect()
-    }
-
-    async fn rows(lab: &Lab) -> Vec<i64> {
-        ids(lab, "select id from written order by id")
-    }
-
-    async fn counted(lab: &Lab) -> Vec<i64> {
-        ids(lab, "select id from counted order by id")
-    }
 }
 
 #[cfg(feature = "postgres")]
 mod postgres {
-    use abide::postgres::StepTransaction;
-    use abide::postgres::tokio_postgres::{Client, NoTls, connect};
+    use crate::common::written::postgres::*;
 
     tests!(Lab::postgres().await);
-
-    async fn connection(lab: &Lab) -> Client {
-        let (mine, driver) = connect(lab.url(), NoTls).await.unwrap();
-        tokio::spawn(driver);
-        mine
-    }
-
-    async fn prepare(lab: &Lab) {
-        let mine = connection(lab).await;
-        mine.batch_execute(
-            "create table written (id bigint primary key); create table counted (id bigint)",
-        )
-        .await
-        .unwrap();
-    }
-
-    async fn insert(transaction: StepTransaction, row: i64) -> StepTransaction {
-        transaction
-            .execute("insert into written values ($1)", &[&row])
-            .await
-            .unwrap();
-        transaction
-    }
-
-    async fn count(transaction: StepTransaction, row: i64) -> StepTransaction {
-        transaction
-            .execute("insert into counted values ($1)", &[&row])
-            .await
-            .unwrap();
-        transaction
-    }
-
-    async fn ids(lab: &Lab, sql: &str) -> Vec<i64> {
-        let rows = connection(lab).await.query(sql, &[]).await.unwrap();
-        rows.iter().map(|row| row.get(0)).collect()
-    }
-
-    async fn rows(lab: &Lab) -> Vec<i64> {
-        ids(lab, "select id from written order by id").await
-    }
-
-    async fn counted(lab: &Lab) -> Vec<i64> {
-        ids(lab, "select id from counted order by id").await
-    }
 }

@@ -5,19 +5,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::common::{
-    claim, commit, commit_all, commits, connect, deliver, done, event, json, name, one, open,
-    publish, published, register, signal, start, start_all, until_blocked, wait_for_event,
+    claim, clocked, commit, commit_all, commits, connect, deaf, deliver, done, event, json, name,
+    one, open, publish, published, register, signal, start, start_all, until_blocked,
+    wait_for_event,
 };
 use abide_kernel::model::{
     Claimed, Commit, Committed, Condition, EventWait, Name, Opened, Operation, OperationKind,
     Operator, Outcome, Park, Path, Publish, SignalWait, Signature, Status, Taken, Then, Timestamp,
     WorkflowTurn,
 };
-use abide_kernel::{
-    Answer, Clock, EventFilter, ManualClock, Op, Store, SweepRequest, WaiterFilter,
-};
+use abide_kernel::{Answer, Clock, EventFilter, Op, Store, SweepRequest, WaiterFilter};
 use abide_pgtest::psql;
-use abide_postgres::{Listen, Options, Postgres};
+use abide_postgres::{Options, Postgres};
 
 /// Opens a waiter for each of these orders.
 async fn waiters(store: &Postgres, types: &[&str], orders: impl Iterator<Item = usize>) {
@@ -46,16 +45,11 @@ fn totals(url: &str) -> String {
 async fn what_is_published_opened_and_timed_out_at_once_is_counted_once_without_deadlocks() {
     // rules 14.1, 14.5 and 14.7
     let url = abide_pgtest::server().fresh_database();
-    let clock = Arc::new(ManualClock::at(Timestamp::from_micros(
-        1_700_000_000_000_000,
-    )));
     let options = Options {
-        clock: Some(clock.clone()),
-        listen: Listen::Off,
         pool_size: 16,
-        ..Options::default()
+        ..deaf()
     };
-    let store = Arc::new(Postgres::connect(&url, options).await.unwrap());
+    let (store, _) = clocked(&url, options).await;
     waiters(&store, &["a", "b"], 0..300).await;
     assert_eq!(totals(&url), "a|300|t\nb|300|t");
     // Half of them are due; events of both types come in both orders, for two thirds of them, while more are opened.
@@ -185,15 +179,7 @@ async fn a_publisher_that_is_held_up_between_its_time_and_its_commit_is_not_miss
     // Whether an event came while a workflow was awake was decided by the publisher's time, to a minute. A publisher that
     // took its time and was then stopped for longer was acknowledged, and the workflow waited for what had come.
     let url = abide_pgtest::server().fresh_database();
-    let clock = Arc::new(ManualClock::at(Timestamp::from_micros(
-        1_700_000_000_000_000,
-    )));
-    let options = Options {
-        clock: Some(clock.clone()),
-        listen: Listen::Off,
-        ..Options::default()
-    };
-    let store = Arc::new(Postgres::connect(&url, options).await.unwrap());
+    let (store, clock) = clocked(&url, deaf()).await;
     let (mut host, watch) = (connect(&url).await, connect(&url).await);
     let worker = register(&store, "w").await;
     let until = clock.now() + Duration::from_secs(86_400);
@@ -289,14 +275,7 @@ async fn an_event_that_several_publish_at_once_is_one() {
 async fn events_keep_their_order_are_listed_and_forgotten() {
     // rules 14.1 and 16.2
     let url = abide_pgtest::server().fresh_database();
-    let clock = Arc::new(ManualClock::at(Timestamp::from_micros(
-        1_700_000_000_000_000,
-    )));
-    let options = Options {
-        clock: Some(clock.clone()),
-        ..Options::default()
-    };
-    let store = Postgres::connect(&url, options).await.unwrap();
+    let (store, clock) = clocked(&url, Options::default()).await;
     let named = |of_type: &str, id: &str| Publish {
         event_id: Some(name(id)),
         ..event(of_type, "1")

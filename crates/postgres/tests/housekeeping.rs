@@ -3,11 +3,14 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::common::{self, connect, one, open, register, start, start_all, until_blocked};
+use crate::common::{
+    self, connect, one, open, register, start, start_all, until_blocked, with_one_connection,
+};
+use abide_kernel::conformance::sweeping::sweep_beside_starts;
 use abide_kernel::model::{Cancel, Children, Contract, Contracted, Start};
-use abide_kernel::{Answer, EventFilter, Op, Store, SweepPass, Target};
+use abide_kernel::{Answer, Op, Store, Target};
+use abide_postgres::statements;
 use abide_postgres::tokio_postgres::SimpleQueryMessage;
-use abide_postgres::{Options, Postgres, statements};
 use serde_json::Value;
 
 /// As many workers that died a minute ago.
@@ -81,11 +84,7 @@ fn rows_of(node: &Value, table: &str) -> f64 {
 async fn a_lease_is_renewed_while_all_connections_are_busy() {
     // rule 6.4
     let url = abide_pgtest::server().fresh_database();
-    let options = Options {
-        pool_size: 1,
-        ..Options::default()
-    };
-    let store = Arc::new(Postgres::connect(&url, options).await.unwrap());
+    let store = Arc::new(with_one_connection(&url).await);
     let worker = register(&store, "w").await;
     let id = start_all(&store, vec![start("m")]).await[0].id();
     let mut foreign = connect(&url).await;
@@ -132,41 +131,7 @@ async fn a_hundred_thousand_events_are_swept_and_no_request_waits() {
     let events = "insert into abide.events (published_at, event_type, event_id, payload) \
         select now() - interval '30 days', 'old', i::text, '{\"some\":\"payload\"}' from generate_series(1, 100000) i";
     client.batch_execute(events).await.unwrap();
-    let sweeping = tokio::spawn({
-        let store = store.clone();
-        async move {
-            let begun = Instant::now();
-            let mut pass = SweepPass::new(store.clock().now() - Duration::from_secs(3600), None);
-            let mut batches = 0;
-            loop {
-                let sent = Instant::now();
-                let answers = store.run([pass.batch()].into()).await.unwrap();
-                batches += 1;
-                let took = sent.elapsed();
-                if !pass.note(&answers, took).unwrap() {
-                    return (begun.elapsed(), batches);
-                }
-                tokio::time::sleep(took).await;
-            }
-        }
-    });
-    let mut longest = Duration::ZERO;
-    while !sweeping.is_finished() {
-        let sent = Instant::now();
-        start_all(&store, vec![start("m")]).await;
-        longest = longest.max(sent.elapsed());
-        tokio::time::sleep(Duration::from_millis(2)).await;
-    }
-    let (took, batches) = sweeping.await.unwrap();
-    eprintln!("100,000 events: {took:?} in {batches} batches; the longest start took {longest:?}");
-    assert!(batches >= 200, "each batch is bounded: {batches}");
-    assert!(longest < Duration::from_secs(2), "a start took {longest:?}");
-    let left = store
-        .events(&EventFilter::default(), None, 10)
-        .await
-        .unwrap();
-    assert!(left.items.is_empty());
-    store.close().await;
+    sweep_beside_starts(store).await;
 }
 
 #[tokio::test]

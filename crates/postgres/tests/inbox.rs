@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::common::{
     self, claim, commit, commit_all, connect, deliver, done, fresh, json, key, keyed, name, open,
-    parked, register, signal, start, start_all, until_blocked, wait,
+    parked, register, signal, start, start_all, until_blocked, wait, with_one_connection,
 };
 use abide_kernel::model::{
     Accepts, Answered, Cancel, Children, CommandStatus, Committed, Contract, Contracted,
@@ -14,13 +14,23 @@ use abide_kernel::model::{
 };
 use abide_kernel::{Answer, CommandFilter, Filter, Op, Store, SweepRequest, Target};
 use abide_pgtest::psql;
-use abide_postgres::{Options, Postgres};
+use abide_postgres::Postgres;
 
 fn deduped(delivery: NewCommand, dedup_key: &str) -> NewCommand {
     NewCommand {
         dedup_key: Some(name(dedup_key)),
         ..delivery
     }
+}
+
+/// The number of commands in that status.
+async fn count(store: &Postgres, status: CommandStatus) -> usize {
+    let filter = CommandFilter {
+        status: Some(status),
+        ..CommandFilter::default()
+    };
+    let page = store.commands(&filter, None, 9).await.unwrap();
+    page.items.len()
 }
 
 fn held(text: &str, dedup_key: Option<&str>) -> NewCommand {
@@ -241,19 +251,7 @@ async fn what_is_held_while_somebody_starts_is_never_lost() {
         let numbers: Vec<_> = inbox.iter().map(|one| one.sequence.unwrap().0).collect();
         assert_eq!(numbers, [1, 2, 3], "round {round}");
     }
-    let status = Some(CommandStatus::Held);
-    let filter = CommandFilter {
-        status,
-        ..CommandFilter::default()
-    };
-    assert!(
-        store
-            .commands(&filter, None, 9)
-            .await
-            .unwrap()
-            .items
-            .is_empty()
-    );
+    assert_eq!(count(&store, CommandStatus::Held).await, 0);
 }
 
 #[tokio::test]
@@ -535,20 +533,7 @@ async fn a_family_is_cancelled_together_and_others_hear_of_it() {
         store.list(&cancelled, None, 9).await.unwrap().items.len(),
         3
     );
-    let status = Some(CommandStatus::Discarded);
-    let discarded = CommandFilter {
-        status,
-        ..CommandFilter::default()
-    };
-    assert_eq!(
-        store
-            .commands(&discarded, None, 9)
-            .await
-            .unwrap()
-            .items
-            .len(),
-        2
-    );
+    assert_eq!(count(&store, CommandStatus::Discarded).await, 2);
     assert_eq!(
         commit_all(&store, vec![done(held)]).await,
         [Committed::Stale]
@@ -673,11 +658,7 @@ async fn a_signal_by_key_does_not_wait_for_a_run_that_went_on_while_it_was_looke
     // rule 2.5: the holder of the older run may be about to lock the newer, so that both would wait for each other.
     let url = abide_pgtest::server().fresh_database();
     // One connection, which has its statements prepared by then: preparing would wait for the lock as well.
-    let options = Options {
-        pool_size: 1,
-        ..Options::default()
-    };
-    let store = Arc::new(Postgres::connect(&url, options).await.unwrap());
+    let store = Arc::new(with_one_connection(&url).await);
     let old = start_all(&store, vec![keyed("m", "k")]).await[0].id();
     deliver(&store, vec![signal(key("k"), "paid", "1")]).await;
     let eye = connect(&url).await;

@@ -4,24 +4,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::common::{
-    claim, commit_all, commits, connect, done, event, name, one, publish, published, register,
-    start, start_all, until_blocked, wait_for_event,
+    claim, clocked, commit_all, commits, connect, deaf, done, event, name, one, publish, published,
+    register, start, start_all, until_blocked, wait_for_event,
 };
 use abide_kernel::model::{Committed, Limits, Outcome, Publish, Status, Timestamp, WorkerId};
 use abide_kernel::{Answer, Clock, ManualClock, Op, Store, SweepRequest};
 use abide_pgtest::psql;
-use abide_postgres::{Listen, Options, Postgres};
+use abide_postgres::Postgres;
 
 /// A store whose clock is moved by hand, and a worker of it.
 async fn opened(url: &str) -> (Arc<Postgres>, Arc<ManualClock>, WorkerId) {
-    let now = Timestamp::from_micros(1_700_000_000_000_000);
-    let clock = Arc::new(ManualClock::at(now));
-    let options = Options {
-        clock: Some(clock.clone()),
-        listen: Listen::Off,
-        ..Options::default()
-    };
-    let store = Arc::new(Postgres::connect(url, options).await.unwrap());
+    let (store, clock) = clocked(url, deaf()).await;
     let worker = register(&store, "w").await;
     (store, clock, worker)
 }

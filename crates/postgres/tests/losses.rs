@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::common::{
     self, claim, commit_all, commits, connect, done, open, register, request, start, start_all,
-    until_blocked,
+    until_blocked, with_one_connection,
 };
 use abide_kernel::model::{Committed, Status, WorkerId};
 use abide_kernel::{Error, Op, Store};
@@ -69,11 +69,7 @@ async fn a_lost_answer_to_a_commit_is_unknown_and_settled_by_asking_again() {
     // rule 1.3: the epoch tells whether this very commit was made.
     let url = abide_pgtest::server().fresh_database();
     // One connection, which has its statements prepared by then: preparing would wait for the lock as well.
-    let options = Options {
-        pool_size: 1,
-        ..Options::default()
-    };
-    let store = Arc::new(Postgres::connect(&url, options).await.unwrap());
+    let store = Arc::new(with_one_connection(&url).await);
     let worker = register(&store, "w").await;
     start_all(&store, vec![start("m"), start("m")]).await;
     let held = claim(&store, worker, &["m"], 1).await.remove(0);

@@ -5,15 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::common::{
-    claim, commit, commits, connect, done, json, key, keyed, name, one, register, signal, start,
-    start_all, until_blocked, wait,
+    claim, clocked, commit, commits, connect, deaf, done, json, key, keyed, name, one, register,
+    signal, start, start_all, until_blocked, wait,
 };
 use abide_kernel::model::{
     AnyKey, Cancel, Children, Commit, Committed, InstanceId, Outcome, Refusal, Scope, Start,
     Started, Status, Verdict, When,
 };
-use abide_kernel::{Answer, Error, ManualClock, Op, Store};
-use abide_postgres::{Listen, Options, Postgres};
+use abide_kernel::{Answer, Error, Op, Store};
+use abide_postgres::Postgres;
 
 /// Operations that bring an instance into the scope of its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,15 +54,7 @@ fn under(status: Status) -> Start {
 impl Scene {
     async fn set(way: Way) -> Self {
         let url = abide_pgtest::server().fresh_database();
-        let clock = ManualClock::at(abide_kernel::model::Timestamp::from_micros(
-            1_700_000_000_000_000,
-        ));
-        let options = Options {
-            clock: Some(Arc::new(clock.clone())),
-            listen: Listen::Off,
-            ..Options::default()
-        };
-        let store = Arc::new(Postgres::connect(&url, options).await.unwrap());
+        let (store, clock) = clocked(&url, deaf()).await;
         let worker = register(&store, "w").await;
         let status = match way {
             Way::Ends => Status::Done,

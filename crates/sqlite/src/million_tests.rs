@@ -99,15 +99,20 @@ fn steps(conn: &Connection, sql: &str) -> i32 {
     statement.reset_status(StatementStatus::VmStep)
 }
 
-/// Cost of claiming a batch.
-fn cost_of_a_claim(conn: &Connection) -> i32 {
-    let request = ClaimRequest {
+/// A claim of a batch.
+fn batch() -> ClaimRequest {
+    ClaimRequest {
         worker: WorkerId(1),
         queue: name("default"),
         lanes: served(),
         limit: BATCH,
         lease: None,
-    };
+    }
+}
+
+/// Cost of claiming a batch.
+fn cost_of_a_claim(conn: &Connection) -> i32 {
+    let request = batch();
     let now = Timestamp::from_micros(NOW);
     let (claimed, _) = claim::claim(conn, &request, usize::MAX, now, |_| ()).unwrap();
     assert_eq!(claimed.len(), BATCH);
@@ -435,13 +440,7 @@ fn taking_back_costs_the_same_with_many_dead_workers_as_with_few() {
             insert into abide_workers (name, lease_until, started_at, queues, lanes)
             select 'w' || i, iif(i = 1, ?2, 0), 0, '[]', '[]' from n";
         conn.execute(fill, params![dead, FAR]).unwrap();
-        let request = ClaimRequest {
-            worker: WorkerId(1),
-            queue: name("default"),
-            lanes: served(),
-            limit: BATCH,
-            lease: None,
-        };
+        let request = batch();
         let now = Timestamp::from_micros(NOW);
         claim::claim(&conn, &request, usize::MAX, now, |_| ()).unwrap();
         assert_eq!(workers::dead_holders(&conn, now).unwrap(), []);

@@ -4,16 +4,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::common::{Database, audit, claimed, name, run, start_one, worker};
+use crate::common::{Database, audit, claimed, commit, name, run, start_one, worker};
 use abide_core::model::{
-    Cause, Commit, Committed, Condition, EventWait, InstanceId, Json, Operator, Outcome, Path,
-    Publish, Published, Status, Timestamp, Wait, WorkerId,
+    Cause, Committed, Condition, EventWait, InstanceId, Json, Operator, Outcome, Path, Publish,
+    Published, Status, Wait, WorkerId,
 };
-use abide_kernel::{
-    Answer, Clock, EventFilter, ManualClock, Op, Store, SweepRequest, WaiterFilter,
-};
+use abide_kernel::{Answer, Clock, EventFilter, Op, Store, SweepRequest, WaiterFilter};
+use abide_sqlite::Sqlite;
 use abide_sqlite::rusqlite::TransactionBehavior;
-use abide_sqlite::{Options, Sqlite};
 
 const LEASE: Duration = Duration::from_secs(3600);
 
@@ -57,21 +55,8 @@ async fn parked(store: &dyn Store, worker: WorkerId, orders: &str) -> InstanceId
         next: name("go"),
         state: Json::null(),
     });
-    let commit = Commit {
-        claim: one.claim,
-        outcome,
-        keep: false,
-        took: Duration::ZERO,
-        error: None,
-    };
-    let commit = Op::Commit {
-        commits: vec![commit],
-        serves: Vec::new(),
-    };
-    let Answer::Committed(moved) = run(store, commit).await else {
-        panic!()
-    };
-    assert_eq!(moved, [Committed::Moved(Status::AwaitingSignal)]);
+    let moved = commit(store, one.claim, outcome).await;
+    assert_eq!(moved, Committed::Moved(Status::AwaitingSignal));
     id
 }
 
@@ -142,12 +127,7 @@ async fn waiters_are_there_after_the_file_was_closed_and_are_woken_in_the_hosts_
 async fn events_are_listed_and_forgotten_and_no_sequence_number_is_given_twice() {
     // rules 14.1 and 16.2
     let database = Database::new();
-    let clock = Arc::new(ManualClock::at(Timestamp::from_micros(1_000_000)));
-    let options = Options {
-        clock: Some(clock.clone()),
-        ..Options::default()
-    };
-    let store = Sqlite::open(database.path(), options).unwrap();
+    let (store, clock) = database.clocked();
     let ids = ["a", "b", "c"];
     let all = ids.map(|id| publish(Some(id), "null")).to_vec();
     let first = published(run(&*store, Op::Publish(all.clone())).await);

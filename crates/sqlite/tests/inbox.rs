@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::common::{
-    Database, audit, claim, claimed, name, plain, run, start_one, too_many, worker,
+    Database, audit, claim, claimed, commit, name, plain, run, start_one, too_many, worker,
 };
 use abide_core::model::{
-    Arguments, Cancel, Children, Claim, CommandStatus, Commit, Committed, Delivered, InstanceId,
-    Json, Key, Limits, NewCommand, Operated, Outcome, Start, Status, Target, Timestamp, Verdict,
-    Wait, WorkerId,
+    Arguments, Cancel, Children, CommandStatus, Committed, Delivered, InstanceId, Json, Key,
+    Limits, NewCommand, Operated, Outcome, Start, Status, Target, Timestamp, Verdict, Wait,
+    WorkerId,
 };
 use abide_kernel::{Answer, Clock, CommandFilter, Filter, ManualClock, Op, Store, SweepRequest};
 use abide_sqlite::rusqlite::{Connection, TransactionBehavior};
@@ -62,24 +62,6 @@ fn waits(names: &[&str]) -> Outcome {
         next: name("go"),
         state: Json::null(),
     })
-}
-
-async fn commit(store: &dyn Store, claim: Claim, outcome: Outcome) -> Committed {
-    let commit = Commit {
-        claim,
-        outcome,
-        keep: false,
-        took: Duration::ZERO,
-        error: None,
-    };
-    let op = Op::Commit {
-        commits: vec![commit],
-        serves: Vec::new(),
-    };
-    match run(store, op).await {
-        Answer::Committed(mut all) if all.len() == 1 => all.remove(0),
-        other => panic!("{other:?}"),
-    }
 }
 
 /// Parks an instance that is claimed next.

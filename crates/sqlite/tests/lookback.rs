@@ -1,16 +1,13 @@
 //! Looking back in a file that others write to as well: the caller's own transaction, and what is forgotten.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use crate::common::{Database, audit, claimed, done, name, run, start_one, worker};
+use crate::common::{Database, audit, claimed, commit, done, name, run, start_one, worker};
 use abide_core::model::{
-    Commit, Committed, Condition, EventWait, Json, Operator, Outcome, Path, Publish, Status,
-    Timestamp, Wait, WorkerId,
+    Committed, Condition, EventWait, Json, Operator, Outcome, Path, Publish, Status, Wait, WorkerId,
 };
-use abide_kernel::{Answer, Clock, ManualClock, Op, Store, SweepRequest};
+use abide_kernel::{Clock, Op, Store, SweepRequest};
 use abide_sqlite::rusqlite::{Connection, TransactionBehavior};
-use abide_sqlite::{Options, Sqlite};
 
 fn json(text: &str) -> Json {
     Json::parse(text.to_owned()).unwrap()
@@ -44,21 +41,8 @@ async fn found(store: &dyn Store, worker: WorkerId, order: &str) -> Option<Strin
         next: name("go"),
         state: Json::null(),
     });
-    let commit = Commit {
-        claim: one.claim,
-        outcome,
-        keep: false,
-        took: Duration::ZERO,
-        error: None,
-    };
-    let commit = Op::Commit {
-        commits: vec![commit],
-        serves: Vec::new(),
-    };
-    let Answer::Committed(moved) = run(store, commit).await else {
-        panic!()
-    };
-    if moved == [Committed::Moved(Status::AwaitingSignal)] {
+    let moved = commit(store, one.claim, outcome).await;
+    if moved == Committed::Moved(Status::AwaitingSignal) {
         return None;
     }
     let woken = claimed(store, worker, 1).await;
@@ -79,12 +63,7 @@ fn terms(conn: &Connection) -> Vec<String> {
 async fn terms_are_written_with_their_events_and_go_with_them() {
     // rules 14.6, 16.2 and 17.1
     let database = Database::new();
-    let clock = Arc::new(ManualClock::at(Timestamp::from_micros(1_000_000)));
-    let options = Options {
-        clock: Some(clock.clone()),
-        ..Options::default()
-    };
-    let store = Sqlite::open(database.path(), options).unwrap();
+    let (store, clock) = database.clocked();
     let worker_id = worker(&*store, "w", Duration::from_secs(86_400)).await;
     run(&*store, Op::Publish(vec![publish("a", 1)])).await;
     assert_eq!(found(&*store, worker_id, "1").await.as_deref(), Some("a"));

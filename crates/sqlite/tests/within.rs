@@ -6,7 +6,7 @@ use crate::common::{self, Database, count, plain, start, too_many};
 use abide_core::model::{Key, Limits, Start, Started, Timestamp};
 use abide_kernel::{Answer, Error, Op, Store};
 use abide_sqlite::run_within;
-use abide_sqlite::rusqlite::{Connection, TransactionBehavior};
+use abide_sqlite::rusqlite::{Connection, Transaction, TransactionBehavior};
 
 const NOW: Timestamp = Timestamp::from_micros(1_000_000);
 
@@ -19,6 +19,11 @@ fn host(database: &Database) -> Connection {
     conn.execute_batch("create table orders (id integer primary key)")
         .unwrap();
     conn
+}
+
+fn begin(conn: &mut Connection) -> Transaction<'_> {
+    conn.transaction_with_behavior(TransactionBehavior::Immediate)
+        .unwrap()
 }
 
 fn keyed(key: &str) -> Op {
@@ -35,9 +40,7 @@ async fn what_was_started_exists_when_the_transaction_commits_and_is_notified_th
     let store = database.open();
     let mut conn = host(&database);
     let mut listener = store.listen();
-    let txn = conn
-        .transaction_with_behavior(TransactionBehavior::Immediate)
-        .unwrap();
+    let txn = begin(&mut conn);
     txn.execute("insert into orders values (42)", []).unwrap();
     let answers = within(&txn, &[keyed("order:42")]).unwrap();
     let [Answer::Started(started)] = &answers[..] else {
@@ -76,16 +79,12 @@ async fn what_was_started_never_existed_when_the_transaction_rolls_back() {
     let database = Database::new();
     let store = database.open();
     let mut conn = host(&database);
-    let txn = conn
-        .transaction_with_behavior(TransactionBehavior::Immediate)
-        .unwrap();
+    let txn = begin(&mut conn);
     txn.execute("insert into orders values (42)", []).unwrap();
     within(&txn, &[keyed("order:42")]).unwrap();
     txn.rollback().unwrap();
     assert_eq!(count(&database.path()), 0);
-    let txn = conn
-        .transaction_with_behavior(TransactionBehavior::Immediate)
-        .unwrap();
+    let txn = begin(&mut conn);
     assert!(
         matches!(&within(&txn, &[keyed("order:42")]).unwrap()[..], [Answer::Started(one)] if matches!(one[..], [Ok(Started::New(_))]))
     );
@@ -99,9 +98,7 @@ async fn a_request_that_fails_leaves_the_transaction_as_it_was() {
     let database = Database::new();
     let store = database.open();
     let mut conn = host(&database);
-    let txn = conn
-        .transaction_with_behavior(TransactionBehavior::Immediate)
-        .unwrap();
+    let txn = begin(&mut conn);
     txn.execute("insert into orders values (42)", []).unwrap();
     let refused = within(&txn, &[start(1), too_many()]);
     assert!(matches!(refused, Err(Error::Refused(_))), "{refused:?}");
@@ -121,9 +118,7 @@ async fn a_savepoint_will_do_and_the_store_may_give_its_clock_and_limits() {
     let database = Database::new();
     let store = database.open();
     let mut conn = host(&database);
-    let mut txn = conn
-        .transaction_with_behavior(TransactionBehavior::Immediate)
-        .unwrap();
+    let mut txn = begin(&mut conn);
     let mut kept = txn.savepoint().unwrap();
     store.run_within(&kept, &[start(1)]).unwrap();
     let undone = kept.savepoint().unwrap();

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::common::{Database, audit, name, plain, run, worker};
+use crate::common::{Database, audit, committed, name, plain, run, worker};
 use abide_core::model::{
     Blocked, Cancel, Cause, Children, Claim, CommandKind, Commit, Committed, InstanceId, Json, Key,
     Kind, Lane, NewCommand, Operated, Outcome, Start, Status, Target, Then, WorkerId, WorkflowTurn,
@@ -43,27 +43,12 @@ async fn begun(store: &dyn Store, worker: WorkerId, of: &Lane, more: Start) -> C
 async fn turn(store: &dyn Store, claim: Claim, then: Then) -> Committed {
     let commit = Commit {
         claim,
-        outcome: Outcome::Workflow(Box::new(WorkflowTurn {
-            operations: Vec::new(),
-            takes: Vec::new(),
-            updates: Vec::new(),
-            held: 0,
-            children: Vec::new(),
-            state: None,
-            then,
-        })),
+        outcome: Outcome::Workflow(Box::new(WorkflowTurn::of(then))),
         keep: true,
         took: Duration::ZERO,
         error: None,
     };
-    let op = Op::Commit {
-        commits: vec![commit],
-        serves: Vec::new(),
-    };
-    match run(store, op).await {
-        Answer::Committed(mut all) => all.remove(0),
-        other => panic!("{other:?}"),
-    }
+    committed(store, commit).await
 }
 
 fn block() -> Then {

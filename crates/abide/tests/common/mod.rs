@@ -11,6 +11,8 @@ mod killable;
 mod lab;
 mod script;
 mod wait;
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
+pub mod written;
 
 pub use abide_kernel::conformance::faulty::{Faulty, Trouble};
 pub use gate::{Gate, Log, Most};

@@ -6,6 +6,8 @@ use abide::{Context, Machine, Outcome, Step};
 use futures_util::future::BoxFuture;
 use serde_json::Value;
 
+use super::Gate;
+
 /// Steps enough for any test.
 #[derive(Step, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum At {
@@ -44,6 +46,18 @@ impl Script {
         + 'static,
     ) -> Self {
         Self(Arc::new(code))
+    }
+
+    /// Steps that wait at that gate.
+    pub fn gated(
+        gate: &Gate,
+        code: impl for<'a> Fn(At, &'a mut Context<Self>, Gate) -> BoxFuture<'a, Outcome<Self>>
+        + Send
+        + Sync
+        + 'static,
+    ) -> Self {
+        let gate = gate.clone();
+        Self::waiting(move |at, ctx| code(at, ctx, gate.clone()))
     }
 }
 

@@ -1,16 +1,13 @@
 //! The state of a run that ends without its code (rule 15.4). The bug: steps that were not over stayed `pending` or
 //! `running` for ever.
 
-use std::sync::Arc;
-
 use abide::model::Scope;
 use abide::store::Filter;
-use abide::time::{hours, secs};
+use abide::time::hours;
 use abide::{BoxError, Event, Graph, InstanceId, Status};
-use abide_kernel::model::{Lane, Name};
-use abide_kernel::{Answer, ClaimRequest, NewWorker, Op, Store};
 use serde_json::{Value, json};
 
+use super::claim;
 use super::steps::children;
 use crate::common::{Gate, Lab, eventually};
 
@@ -85,48 +82,14 @@ on_every_store! {
     }
 }
 
-/// Claims the one run that is due, as a worker of that name; each time, that worker has come back.
-async fn claim(store: &Arc<dyn Store>, graph: &Graph) -> usize {
-    let name = |text: &str| Name::new(text).unwrap();
-    let lane = Lane {
-        machine: name(&format!("graph/{}", graph.name())),
-        version: 1,
-    };
-    let worker = NewWorker {
-        name: name("mortal"),
-        lease: secs(60),
-        queues: vec![name("default")],
-        lanes: vec![lane.clone()],
-        build: None,
-    };
-    let answers = store.run([Op::Register(worker)].into()).await.unwrap();
-    let [Answer::Registered(worker)] = answers.as_slice() else {
-        panic!("{answers:?}")
-    };
-    let reclaim = Op::Reclaim { limit: 9 };
-    store.run([reclaim].into()).await.unwrap();
-    let claim = ClaimRequest {
-        worker: worker.id,
-        queue: name("default"),
-        lanes: vec![lane],
-        limit: 1,
-        lease: None,
-    };
-    let answers = store.run([Op::Claim(claim)].into()).await.unwrap();
-    match answers.as_slice() {
-        [Answer::Claimed(claimed)] => claimed.len(),
-        _ => panic!("{answers:?}"),
-    }
-}
-
 on_every_store! {
     async fn a_run_whose_workers_died_too_often_shows_its_steps_as_cancelled(lab: Lab) {
         // rules 5.7 and 15.4
         let graph = Graph::builder("deadly").task("a").task("b").after("a").build().unwrap();
         let run = lab.start(graph.clone(), json!(1)).max_deaths(1).await.unwrap();
         let store = lab.store().await;
-        assert_eq!(claim(&store, &graph).await, 1);
-        assert_eq!(claim(&store, &graph).await, 0, "its death was the last that the run may have");
+        assert_eq!(claim(&store, &graph, "mortal").await.1.len(), 1);
+        assert_eq!(claim(&store, &graph, "mortal").await.1.len(), 0, "its death was the last that the run may have");
         let ended = lab.ended(run.id()).await;
         assert_eq!(ended.status, Status::Failed);
         assert!(ended.last_error.clone().unwrap().contains("the worker died once"));

@@ -5,15 +5,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use abide::model::Json;
-use abide::time::{hours, millis, secs};
+use abide::time::{hours, millis};
 use abide::{Graph, InstanceId, Status};
 use abide_kernel::model::{
-    ChildStarts, Commit, Completed, Ending, Kind, Lane, Name, Opened, Operation, OperationKind,
-    Outcome, Park, Signature, Start, Then, Timestamp, Unended, WorkflowTurn,
+    ChildStarts, Commit, Completed, Ending, Kind, Name, Opened, Operation, OperationKind, Outcome,
+    Park, Signature, Start, Then, Timestamp, Unended, WorkflowTurn,
 };
-use abide_kernel::{Answer, ClaimRequest, NewWorker, Op, Store};
+use abide_kernel::{Op, Store};
 use serde_json::{Value, json};
 
+use super::claim;
 use super::steps::{children, step};
 use crate::common::{Lab, Log};
 
@@ -23,32 +24,7 @@ fn name(text: &str) -> Name {
 
 /// The one turn that the code of that time has taken of a run.
 async fn turn(store: &Arc<dyn Store>, graph: &Graph, turn: WorkflowTurn) {
-    let lane = Lane {
-        machine: name(&format!("graph/{}", graph.name())),
-        version: 1,
-    };
-    let worker = NewWorker {
-        name: name("of that time"),
-        lease: secs(60),
-        queues: vec![name("default")],
-        lanes: vec![lane.clone()],
-        build: None,
-    };
-    let answers = store.run([Op::Register(worker)].into()).await.unwrap();
-    let [Answer::Registered(worker)] = answers.as_slice() else {
-        panic!("{answers:?}")
-    };
-    let claim = ClaimRequest {
-        worker: worker.id,
-        queue: name("default"),
-        lanes: vec![lane],
-        limit: 1,
-        lease: None,
-    };
-    let answers = store.run([Op::Claim(claim)].into()).await.unwrap();
-    let Some(Answer::Claimed(mut claimed)) = answers.into_iter().next() else {
-        panic!("a claim is answered with what was claimed")
-    };
+    let (worker, mut claimed) = claim(store, graph, "of that time").await;
     let commit = Commit {
         claim: claimed.remove(0).claim,
         outcome: Outcome::Workflow(Box::new(turn)),
@@ -61,10 +37,7 @@ async fn turn(store: &Arc<dyn Store>, graph: &Graph, turn: WorkflowTurn) {
         serves: Vec::new(),
     };
     store.run([commit].into()).await.unwrap();
-    let off = Op::SignOff {
-        worker: worker.id,
-        limit: 10,
-    };
+    let off = Op::SignOff { worker, limit: 10 };
     store.run([off].into()).await.unwrap();
 }
 
@@ -100,12 +73,8 @@ fn child_starts(operation: u32, task: &str, input: &Value) -> ChildStarts {
 fn parked(operations: Vec<Operation>, children: Vec<ChildStarts>, park: Park) -> WorkflowTurn {
     WorkflowTurn {
         operations,
-        takes: Vec::new(),
-        updates: Vec::new(),
-        held: 0,
         children,
-        state: None,
-        then: Then::Park(park),
+        ..WorkflowTurn::of(Then::Park(park))
     }
 }
 

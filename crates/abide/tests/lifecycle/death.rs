@@ -179,8 +179,7 @@ on_every_store! {
         let at_gate = gate.clone();
         let killable = lab.killable(move |engine| {
             let engine = engine.name("w").lease(secs(600)).queue("default", 700);
-            engine.machine(Script::waiting(move |at, _| {
-                let gate = at_gate.clone();
+            engine.machine(Script::gated(&at_gate, move |at, _, gate| {
                 Box::pin(async move {
                     if at == crate::common::At::Two {
                         gate.pass().await;

@@ -104,9 +104,7 @@ on_every_store! {
     async fn a_step_that_does_not_listen_runs_to_its_end_in_vain(lab: Lab) {
         // rules 1.3 and 11.1
         let gate = Gate::closed();
-        let at_gate = gate.clone();
-        let engine = lab.engine().machine(Script::waiting(move |_, ctx| {
-            let gate = at_gate.clone();
+        let engine = lab.engine().machine(Script::gated(&gate, move |_, ctx, gate| {
             Box::pin(async move {
                 gate.pass().await;
                 *ctx.state_mut() = json!("changed");

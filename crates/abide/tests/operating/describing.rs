@@ -14,9 +14,7 @@ on_every_store! {
     async fn each_position_shows_what_it_waits_for_and_that_it_is_well(lab: Lab) {
         // rules 11.3 and 13.1
         let gate = Gate::closed();
-        let at_gate = gate.clone();
-        let engine = lab.engine().machine(Script::waiting(move |at, ctx| {
-            let gate = at_gate.clone();
+        let engine = lab.engine().machine(Script::gated(&gate, move |at, ctx, gate| {
             Box::pin(async move {
                 match (at, ctx.state().as_str().unwrap_or_default()) {
                     (At::One, "signal") => ctx.wait_for(GO).or("stop").timeout(hours(1)).then(At::Two),
@@ -91,9 +89,7 @@ on_every_store! {
     async fn what_has_its_turn_and_a_worker_is_ready(lab: Lab) {
         // rule 13.1
         let gate = Gate::closed();
-        let at_gate = gate.clone();
-        let engine = lab.engine().queue("default", 1).machine(Script::waiting(move |_, _| {
-            let gate = at_gate.clone();
+        let engine = lab.engine().queue("default", 1).machine(Script::gated(&gate, move |_, _, gate| {
             Box::pin(async move { gate.pass().await; done(json!(null)) })
         })).start().await.unwrap();
         lab.start(Script::any(), json!(null)).await.unwrap();

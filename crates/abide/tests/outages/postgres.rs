@@ -168,12 +168,10 @@ async fn callers_that_wait_for_results_and_timers_wait_through_an_outage() {
     let site = Site::new().await;
     let lab = &site.lab;
     let gate = Gate::closed();
-    let at_gate = gate.clone();
     let engine = lab
         .engine()
         .poll(hours(1))
-        .machine(Script::waiting(move |at, ctx| {
-            let gate = at_gate.clone();
+        .machine(Script::gated(&gate, move |at, ctx, gate| {
             Box::pin(async move {
                 match at {
                     At::One => gate.pass().await,
@@ -223,13 +221,11 @@ async fn an_engine_can_be_stopped_while_the_server_is_away() {
     let site = Site::new().await;
     let lab = &site.lab;
     let gate = Gate::closed();
-    let at_gate = gate.clone();
     let engine = lab
         .engine()
         .name("w")
         .grace(millis(300))
-        .machine(Script::waiting(move |_, _| {
-            let gate = at_gate.clone();
+        .machine(Script::gated(&gate, move |_, _, gate| {
             Box::pin(async move {
                 gate.pass().await;
                 abide::done(json!("before"))

@@ -33,9 +33,7 @@ on_every_store! {
 on_every_store! {
     async fn each_queue_has_slots_of_its_own(lab: Lab) {
         let gate = Gate::closed();
-        let at_gate = gate.clone();
-        let engine = lab.engine().queue("slow", 1).queue("fast", 2).machine(Script::waiting(move |_, ctx| {
-            let gate = at_gate.clone();
+        let engine = lab.engine().queue("slow", 1).queue("fast", 2).machine(Script::gated(&gate, move |_, ctx, gate| {
             Box::pin(async move {
                 if ctx.state() == "slow" {
                     gate.pass().await;

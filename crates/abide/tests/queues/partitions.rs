@@ -84,9 +84,7 @@ on_every_store! {
     async fn different_partitions_run_in_parallel(lab: Lab) {
         // rule 6.3
         let gate = Gate::closed();
-        let at_gate = gate.clone();
-        let engine = lab.engine().queue("default", 10).machine(Script::waiting(move |_, _| {
-            let gate = at_gate.clone();
+        let engine = lab.engine().queue("default", 10).machine(Script::gated(&gate, move |_, _, gate| {
             Box::pin(async move {
                 gate.pass().await;
                 done(json!(null))
@@ -138,8 +136,7 @@ on_every_store! {
         // rules 5.3, 6.3
         let gate = Gate::closed();
         let at_gate = gate.clone();
-        let killable = lab.killable(move |engine| engine.lease(abide::time::millis(500)).machine(Script::waiting(move |_, _| {
-            let gate = at_gate.clone();
+        let killable = lab.killable(move |engine| engine.lease(abide::time::millis(500)).machine(Script::gated(&at_gate, move |_, _, gate| {
             Box::pin(async move {
                 gate.pass().await;
                 done(json!("by the dead"))

@@ -23,19 +23,15 @@ on_every_store! {
     async fn a_signal_sent_while_the_step_that_will_wait_for_it_runs_is_not_lost(lab: Lab) {
         // rules 7.1, 7.4 and 7.6
         let gate = Gate::closed();
-        let at_gate = gate.clone();
-        let engine = lab.engine().machine(Script::waiting(move |at, ctx| {
-            let gate = at_gate.clone();
-            Box::pin(async move {
-                match at {
-                    At::One => {
-                        gate.pass().await;
-                        ctx.wait_for(PAID).then(At::Two)
-                    }
-                    _ => done(json!(ctx.awaited(PAID)?.amount)),
+        let engine = lab.engine().machine(Script::gated(&gate, |at, ctx, gate| Box::pin(async move {
+            match at {
+                At::One => {
+                    gate.pass().await;
+                    ctx.wait_for(PAID).then(At::Two)
                 }
-            })
-        })).start().await.unwrap();
+                _ => done(json!(ctx.awaited(PAID)?.amount)),
+            }
+        }))).start().await.unwrap();
         let order = lab.start(Script::any(), json!(null)).await.unwrap();
         gate.reached_by(1).await;
         lab.signal(order.id(), PAID, &payment(5)).await.unwrap();

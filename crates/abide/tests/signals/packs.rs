@@ -120,20 +120,16 @@ on_every_store! {
     async fn a_wait_for_a_set_keeps_its_own_id_and_what_it_takes_records_that(lab: Lab) {
         // rule 7.6
         let gate = Gate::closed();
-        let at_gate = gate.clone();
-        let engine = lab.engine().machine(Script::waiting(move |at, ctx| {
-            let gate = at_gate.clone();
-            Box::pin(async move {
-                match at {
-                    At::One => {
-                        gate.pass().await;
-                        ctx.wait_for("a").or("b").then(At::Two)
-                    }
-                    At::Two => next(At::Three),
-                    At::Three => done(json!(null)),
+        let engine = lab.engine().machine(Script::gated(&gate, |at, ctx, gate| Box::pin(async move {
+            match at {
+                At::One => {
+                    gate.pass().await;
+                    ctx.wait_for("a").or("b").then(At::Two)
                 }
-            })
-        })).start().await.unwrap();
+                At::Two => next(At::Three),
+                At::Three => done(json!(null)),
+            }
+        }))).start().await.unwrap();
         let order = lab.start(Script::any(), json!(null)).await.unwrap();
         gate.reached_by(1).await;
         for name in ["b", "a"] {

@@ -12,20 +12,16 @@ on_every_store! {
     async fn a_woken_step_says_what_woke_it_until_it_has_ended(lab: Lab) {
         // rule 13.1
         let gate = Gate::closed();
-        let at_gate = gate.clone();
-        let engine = lab.engine().machine(Script::waiting(move |at, ctx| {
-            let gate = at_gate.clone();
-            Box::pin(async move {
-                match at {
-                    At::One => ctx.wait_for("go").or("note").then(At::Two),
-                    At::Two => {
-                        gate.pass().await;
-                        next(At::Three)
-                    }
-                    At::Three => ctx.wait_for("other").then(At::One),
+        let engine = lab.engine().machine(Script::gated(&gate, |at, ctx, gate| Box::pin(async move {
+            match at {
+                At::One => ctx.wait_for("go").or("note").then(At::Two),
+                At::Two => {
+                    gate.pass().await;
+                    next(At::Three)
                 }
-            })
-        })).start().await.unwrap();
+                At::Three => ctx.wait_for("other").then(At::One),
+            }
+        }))).start().await.unwrap();
         let order = lab.start(Script::any(), json!(null)).await.unwrap();
         let parked = lab.until_status(order.id(), Status::AwaitingSignal).await;
         let go = lab.signal(order.id(), GO, &()).await.unwrap();
@@ -47,19 +43,15 @@ on_every_store! {
     async fn a_deadline_is_named_without_a_command(lab: Lab) {
         // rule 13.1
         let gate = Gate::closed();
-        let at_gate = gate.clone();
-        let engine = lab.engine().machine(Script::waiting(move |at, ctx| {
-            let gate = at_gate.clone();
-            Box::pin(async move {
-                match at {
-                    At::One => ctx.wait_for("go").timeout(millis(1)).then(At::Two),
-                    _ => {
-                        gate.pass().await;
-                        done(json!(null))
-                    }
+        let engine = lab.engine().machine(Script::gated(&gate, |at, ctx, gate| Box::pin(async move {
+            match at {
+                At::One => ctx.wait_for("go").timeout(millis(1)).then(At::Two),
+                _ => {
+                    gate.pass().await;
+                    done(json!(null))
                 }
-            })
-        })).start().await.unwrap();
+            }
+        }))).start().await.unwrap();
         let order = lab.start(Script::any(), json!(null)).await.unwrap();
         gate.reached_by(1).await;
         let wait = lab.describe(order.id()).await.unwrap().unwrap().wait.unwrap();

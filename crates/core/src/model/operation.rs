@@ -305,6 +305,21 @@ pub struct WorkflowTurn {
     pub then: Then,
 }
 
+impl WorkflowTurn {
+    /// A turn that only says what happens next.
+    pub fn of(then: Then) -> Self {
+        Self {
+            operations: Vec::new(),
+            takes: Vec::new(),
+            updates: Vec::new(),
+            held: 0,
+            children: Vec::new(),
+            state: None,
+            then,
+        }
+    }
+}
+
 #[allow(
     clippy::trivially_copy_pass_by_ref,
     reason = "serde hands out references"

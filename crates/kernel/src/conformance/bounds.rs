@@ -210,33 +210,35 @@ pub async fn a_page_has_so_many_bytes_and_says_where_the_next_begins(lab: Lab) {
     ids.reverse();
     assert_eq!(found, ids);
 
-    let (mut before, mut count) = (None, 0);
-    loop {
-        let filter = CommandFilter::default();
+    let filter = CommandFilter::default();
+    let commands = paged(most, async |before| {
         let page = lab.store.commands(&filter, before, 100).await.unwrap();
-        let bytes: usize = page.items.iter().map(|one| one.arguments.size()).sum();
-        assert!(bytes <= most && !page.items.is_empty(), "{bytes}");
-        count += page.items.len();
-        before = page.next;
-        if before.is_none() {
-            break;
-        }
-    }
-    assert_eq!(count, 10);
+        let sizes = page.items.iter().map(|one| one.arguments.size());
+        (sizes.collect(), page.next)
+    });
+    assert_eq!(commands.await, 10);
+    let filter = EventFilter::default();
+    let events = paged(most, async |before| {
+        let page = lab.store.events(&filter, before, 100).await.unwrap();
+        let sizes = page.items.iter().map(|one| one.payload.size());
+        (sizes.collect(), page.next)
+    });
+    assert_eq!(events.await, 10);
+}
 
+/// The number of entries of all pages, none of which is empty or has more bytes than that.
+async fn paged<C>(most: usize, page: impl AsyncFn(Option<C>) -> (Vec<usize>, Option<C>)) -> usize {
     let (mut before, mut count) = (None, 0);
     loop {
-        let filter = EventFilter::default();
-        let page = lab.store.events(&filter, before, 100).await.unwrap();
-        let bytes: usize = page.items.iter().map(|one| one.payload.size()).sum();
-        assert!(bytes <= most && !page.items.is_empty(), "{bytes}");
-        count += page.items.len();
-        before = page.next;
+        let (sizes, next) = page(before).await;
+        let bytes: usize = sizes.iter().sum();
+        assert!(bytes <= most && !sizes.is_empty(), "{bytes}");
+        count += sizes.len();
+        before = next;
         if before.is_none() {
-            break;
+            return count;
         }
     }
-    assert_eq!(count, 10);
 }
 
 pub async fn a_claim_has_so_many_bytes_and_the_rest_is_there_for_the_next(lab: Lab) {

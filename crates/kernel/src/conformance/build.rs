@@ -8,6 +8,8 @@ use abide_core::model::{
     Wait, When,
 };
 
+use crate::Op;
+
 pub fn name(text: &str) -> Name {
     Name::new(text).expect("a good name")
 }
@@ -285,3 +287,37 @@ pub(super) fn keep(claim: Claim, outcome: Outcome) -> Commit {
 
 pub(super) const SECOND: Duration = Duration::from_secs(1);
 pub(super) const MINUTE: Duration = Duration::from_secs(60);
+
+/// The ways, counted from zero, in which a worker named `w` gives a claim back in good order; the last one goes by its name.
+pub(super) fn returning(claim: Claim, way: usize) -> Op {
+    let (worker, limit) = (claim.worker(), 9);
+    match way {
+        0 => Op::GiveBack(vec![claim]),
+        1 => Op::SignOff { worker, limit },
+        2 => Op::GiveBackExcept {
+            worker,
+            known: Vec::new(),
+            limit,
+        },
+        _ => Op::SignOffNamed {
+            name: name("w"),
+            limit,
+        },
+    }
+}
+
+/// The declaration of a version of a machine that keeps no history, in the queue `slow`.
+pub(super) fn declared(machine: &str, version: u32, first_step: &str) -> Declared {
+    Declared {
+        kind: Kind::Machine,
+        machine: name(machine),
+        version,
+        first_step: name(first_step),
+        queue: name("slow"),
+        history: false,
+        contract: None,
+        retry: None,
+        step_timeout_ms: None,
+        max_deaths: None,
+    }
+}

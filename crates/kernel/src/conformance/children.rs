@@ -1,11 +1,11 @@
 //! Children: started and counted in the commit that parks their parent.
 
 use abide_core::model::{
-    BarrierNumber, Cause, Claimed, Committed, Declared, Kind, Priority, Start, Status, WaitKind,
+    BarrierNumber, Cause, Claimed, Committed, Priority, Start, Status, WaitKind,
 };
 
 use super::build::{
-    commit, done, json, key, keyed, later, many, name, next, plain, spawn, stop, urgent,
+    commit, declared, done, json, key, keyed, later, many, name, next, plain, spawn, stop, urgent,
 };
 use super::lab::{Lab, ids};
 
@@ -60,19 +60,7 @@ pub async fn spawn_starts_the_children_and_parks_the_parent_in_one_commit(lab: L
 pub async fn children_take_what_they_leave_out_from_their_machine(lab: Lab) {
     // rules 2.6 and 10.1
     let worker = lab.worker("w").await;
-    let declared = Declared {
-        kind: Kind::Machine,
-        machine: name("child"),
-        version: 4,
-        first_step: name("begin"),
-        queue: name("slow"),
-        history: false,
-        contract: None,
-        retry: None,
-        step_timeout_ms: None,
-        max_deaths: None,
-    };
-    lab.declare(vec![declared]).await;
+    lab.declare(vec![declared("child", 4, "begin")]).await;
     lab.start(plain()).await;
     let child = Start {
         machine: name("child"),
@@ -216,10 +204,7 @@ pub async fn a_parent_that_joins_is_handed_its_children(lab: Lab) {
         (bad.status, bad.last_error.as_deref(), &bad.result),
         (Status::Failed, Some("broken"), &None)
     );
-    assert_eq!(
-        lab.store.children(parent, BarrierNumber(1)).await.unwrap(),
-        joined.children
-    );
+    assert_eq!(lab.children(parent).await, joined.children);
 }
 
 pub async fn a_step_that_joins_is_handed_its_children_again_when_it_runs_again(lab: Lab) {

@@ -152,15 +152,7 @@ pub(super) struct Coded(WorkflowTurn);
 
 impl Coded {
     pub fn then(then: Then) -> Self {
-        Self(WorkflowTurn {
-            operations: Vec::new(),
-            takes: Vec::new(),
-            updates: Vec::new(),
-            held: 0,
-            children: Vec::new(),
-            state: None,
-            then,
-        })
+        Self(WorkflowTurn::of(then))
     }
 
     pub fn parks(park: Park) -> Self {

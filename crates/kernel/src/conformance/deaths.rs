@@ -9,8 +9,8 @@ use abide_core::model::{
 use abide_core::rules::liveness::{Code, Liveness};
 
 use super::build::{
-    MINUTE, SECOND, answer, done, keyed, many, name, next, plain, retry, spawn, under, updates,
-    wait, within,
+    MINUTE, SECOND, answer, done, keyed, many, name, next, plain, retry, returning, spawn, under,
+    updates, wait, within,
 };
 use super::coding::{Coded, go_on, workflow};
 use super::lab::{Lab, OVER_LEASE};
@@ -244,16 +244,7 @@ pub async fn a_suspect_that_is_given_back_waits_again(lab: Lab) {
     for way in 0..3 {
         let worker = lab.worker("w").await;
         let claim = lab.claim(worker).await.claim;
-        let op = match way {
-            0 => Op::GiveBack(vec![claim]),
-            1 => Op::SignOff { worker, limit: 9 },
-            _ => Op::GiveBackExcept {
-                worker,
-                known: Vec::new(),
-                limit: 9,
-            },
-        };
-        assert_eq!(lab.touch(op).await.0, 1);
+        assert_eq!(lab.touch(returning(claim, way)).await.0, 1);
         let found = lab.get(id).await;
         assert_eq!(
             (found.status, found.attempt, found.deaths),
@@ -340,20 +331,7 @@ pub async fn giving_back_in_good_order_does_not_count_as_a_death(lab: Lab) {
     for way in 0..4 {
         let worker = enlist(&lab, "w", MINUTE).await;
         let claim = lab.claim(worker).await.claim;
-        let op = match way {
-            0 => Op::GiveBack(vec![claim]),
-            1 => Op::SignOff { worker, limit: 9 },
-            2 => Op::SignOffNamed {
-                name: name("w"),
-                limit: 9,
-            },
-            _ => Op::GiveBackExcept {
-                worker,
-                known: Vec::new(),
-                limit: 9,
-            },
-        };
-        assert_eq!(lab.touch(op).await.0, 1);
+        assert_eq!(lab.touch(returning(claim, way)).await.0, 1);
         let found = lab.get(id).await;
         assert_eq!(
             (found.status, found.attempt, found.deaths),

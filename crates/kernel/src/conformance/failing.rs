@@ -1,7 +1,7 @@
 //! Steps that fail: what the policy of their machine makes of it, and time limits.
 
 use abide_core::model::{
-    Cause, Committed, Declared, Heartbeat, HistoryEvent, Outcome, Refusal, RetrySpec, Status,
+    Cause, Claim, Committed, Declared, Heartbeat, HistoryEvent, Outcome, Refusal, RetrySpec, Status,
 };
 
 use super::build::{
@@ -261,6 +261,18 @@ pub async fn a_failure_that_is_sent_again_changes_nothing(lab: Lab) {
     assert_eq!((lab.get(id).await, lab.events(id).await), before);
 }
 
+/// Renews a claim until the 15 seconds of its attempt are used up.
+pub(super) async fn use_up(lab: &Lab, claim: &Claim) {
+    let limit = lab.now() + SECOND * 15;
+    for _ in 0..2 {
+        lab.pass(SECOND * 7);
+        assert_eq!(extend(lab, &[claim]).await, [Heartbeat::Renewed]);
+        assert_eq!(lab.fire().await, 0);
+    }
+    assert_eq!(lab.store.next_due().await.unwrap(), Some(limit));
+    lab.pass(SECOND);
+}
+
 pub async fn a_step_that_passes_its_time_limit_fails_though_it_is_still_named(lab: Lab) {
     // rule 5.4
     lab.declare(vec![machine(Some(often(2)), Some(15_000))])
@@ -269,14 +281,7 @@ pub async fn a_step_that_passes_its_time_limit_fails_though_it_is_still_named(la
     let id = lab.start(plain()).await;
     for (attempt, status) in [(1, Status::Scheduled), (1, Status::Failed)] {
         let claimed = lease_one(&lab, worker).await;
-        let limit = lab.now() + SECOND * 15;
-        for _ in 0..2 {
-            lab.pass(SECOND * 7);
-            assert_eq!(extend(&lab, &[&claimed.claim]).await, [Heartbeat::Renewed]);
-            assert_eq!(lab.fire().await, 0);
-        }
-        assert_eq!(lab.store.next_due().await.unwrap(), Some(limit));
-        lab.pass(SECOND);
+        use_up(&lab, &claimed.claim).await;
         assert_eq!(extend(&lab, &[&claimed.claim]).await, [Heartbeat::Lost]);
         assert_eq!((lab.reclaim().await, lab.fire().await), (0, 1));
         assert_eq!(lab.commit(claimed.claim, done()).await, Committed::Stale);

@@ -1,6 +1,6 @@
 //! Keys: which instance holds one, when it is free again, and what a scope means.
 
-use abide_core::model::{Scope, Start, Started, Status, UniqueKey};
+use abide_core::model::{Claim, Scope, Start, Started, Status, UniqueKey};
 
 use super::build::{MINUTE, done, key, keyed, later, plain, stop};
 use super::lab::Lab;
@@ -90,22 +90,28 @@ pub async fn a_key_can_be_an_address_and_nothing_more(lab: Lab) {
     assert_eq!(start(&lab, keyed("k")).await, Started::Duplicate(holder));
 }
 
+/// One that is tried again, and waits, holds its key again and is found by it.
+async fn takes_its_key_back(lab: &Lab, claim: Claim, waiting: Start) {
+    let first = claim.id();
+    lab.commit(claim, super::build::retry(60_000)).await;
+    assert_eq!(start(lab, waiting).await, Started::Duplicate(first));
+    assert_eq!(lab.find(key("k")).await.unwrap().id, first);
+    let sent = lab.deliver(super::build::signal(key("k"), "s")).await;
+    assert_eq!(sent.record.and_then(|record| record.instance), Some(first));
+}
+
 pub async fn the_holder_of_a_key_is_found_before_a_newer_one_that_lives(lab: Lab) {
     // rule 2.5. The bug: an older instance took its key back while a newer one, which did not hold it at that moment,
     // was still running. The key stood for the newer one, and the holder could not be reached by its key.
     let worker = lab.worker("w").await;
     let waiting = scoped([Status::Scheduled, Status::Runnable].into_iter().collect());
-    let first = lab.start(waiting.clone()).await;
+    lab.start(waiting.clone()).await;
     let claimed = lab.claim(worker).await;
     let second = lab.start(waiting.clone()).await;
     assert_eq!(lab.claim(worker).await.claim.id(), second);
     assert_eq!(lab.find(key("k")).await.unwrap().id, second);
 
-    lab.commit(claimed.claim, super::build::retry(60_000)).await;
-    assert_eq!(start(&lab, waiting).await, Started::Duplicate(first));
-    assert_eq!(lab.find(key("k")).await.unwrap().id, first);
-    let sent = lab.deliver(super::build::signal(key("k"), "s")).await;
-    assert_eq!(sent.record.and_then(|record| record.instance), Some(first));
+    takes_its_key_back(&lab, claimed.claim, waiting).await;
 }
 
 pub async fn one_that_lives_and_holds_its_key_is_found_by_it(lab: Lab) {
@@ -113,18 +119,14 @@ pub async fn one_that_lives_and_holds_its_key_is_found_by_it(lab: Lab) {
     // one that has ended; and the key stood for that.
     let worker = lab.worker("w").await;
     let waiting = scoped([Status::Scheduled, Status::Runnable].into_iter().collect());
-    let first = lab.start(waiting.clone()).await;
+    lab.start(waiting.clone()).await;
     let claimed = lab.claim(worker).await;
     let second = lab.start(waiting.clone()).await;
     assert_eq!(lab.find(key("k")).await.unwrap().id, second);
     lab.step(worker, done()).await;
     assert_eq!(lab.find(key("k")).await.unwrap().id, second);
 
-    lab.commit(claimed.claim, super::build::retry(60_000)).await;
-    assert_eq!(start(&lab, waiting).await, Started::Duplicate(first));
-    assert_eq!(lab.find(key("k")).await.unwrap().id, first);
-    let sent = lab.deliver(super::build::signal(key("k"), "s")).await;
-    assert_eq!(sent.record.and_then(|record| record.instance), Some(first));
+    takes_its_key_back(&lab, claimed.claim, waiting).await;
 }
 
 pub async fn a_scope_is_the_statuses_it_names(lab: Lab) {

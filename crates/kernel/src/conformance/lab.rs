@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use abide_core::model::{
-    Cancel, Claim, Claimed, Command, CommandId, Commit, Committed, Contract, Declared, Delivered,
-    Entry, Instance, InstanceId, Lane, Limits, Name, NewCommand, Operated, Outcome, Refusal, Start,
-    Started, Status, Timestamp, Verdict, Worker, WorkerId,
+    BarrierNumber, Cancel, Child, Claim, Claimed, Command, CommandId, Commit, Committed, Contract,
+    Declared, Delivered, Entry, Instance, InstanceId, Lane, Limits, Name, NewCommand, Operated,
+    Outcome, Refusal, Start, Started, Status, Timestamp, Verdict, Worker, WorkerId,
 };
 
 use super::build::{adding, commit, lane, name, signal, under, wait};
@@ -129,6 +129,12 @@ pub const LEASE: Duration = Duration::from_secs(30);
 pub(super) const OVER_LEASE: Duration = Duration::from_secs(31);
 
 impl Lab {
+    /// The children of the first barrier of an instance.
+    pub(super) async fn children(&self, parent: InstanceId) -> Vec<Child> {
+        let children = self.store.children(parent, BarrierNumber(1)).await;
+        children.unwrap()
+    }
+
     /// The source, and the claim beside it, that are recorded of what is sent with these (rule 7.3). A caller of the
     /// store itself names the source; a server sets it, and keeps what its caller sent as a claim.
     pub(super) fn recorded<'s>(

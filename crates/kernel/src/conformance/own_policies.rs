@@ -10,7 +10,7 @@ use super::build::{
     MINUTE, SECOND, cancelling, continue_as_new, done, json, key, keyed, next, plain, spawn, stop,
     under, updates, within,
 };
-use super::failing::fail;
+use super::failing::{fail, use_up};
 use super::lab::{Lab, OVER_LEASE};
 use super::remote_claims::{enlist, extend, lease_one};
 use super::reserving::reserved;
@@ -139,14 +139,7 @@ pub async fn the_time_of_an_attempt_counts_from_its_claim(lab: Lab) {
         let worker = enlist(&lab, "w", MINUTE).await;
         let claimed = lease_one(&lab, worker).await;
         assert_eq!((claimed.attempt, claimed.step_seq), (attempt, 1));
-        let limit = lab.now() + SECOND * 15;
-        for _ in 0..2 {
-            lab.pass(SECOND * 7);
-            assert_eq!(extend(&lab, &[&claimed.claim]).await, [Heartbeat::Renewed]);
-            assert_eq!(lab.fire().await, 0);
-        }
-        assert_eq!(lab.store.next_due().await.unwrap(), Some(limit));
-        lab.pass(SECOND);
+        use_up(&lab, &claimed.claim).await;
         assert_eq!(lab.fire().await, 1);
         assert_eq!(lab.commit(claimed.claim, done()).await, Committed::Stale);
     }

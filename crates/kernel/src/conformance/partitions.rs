@@ -249,11 +249,7 @@ pub async fn children_keep_to_their_partitions(lab: Lab) {
         spawn(vec![prior("p", 3), prior("p", 1), within("q"), within("r")]),
     )
     .await;
-    let children = lab
-        .store
-        .children(parent, abide_core::model::BarrierNumber(1))
-        .await
-        .unwrap();
+    let children = lab.children(parent).await;
     let child = |at: usize| children[at].id;
     let claimed = lab.claim_some(worker, 10).await;
     assert_eq!(

@@ -115,11 +115,7 @@ pub async fn a_list_can_be_filtered_by_each_thing_and_by_all(lab: Lab) {
         ]),
     )
     .await;
-    let children = lab
-        .store
-        .children(parent, abide_core::model::BarrierNumber(1))
-        .await
-        .unwrap();
+    let children = lab.children(parent).await;
     let child = |at: usize| children[at].id;
     let others = lab
         .start_all(vec![of("n", "fast", "a:3"), later(MINUTE)])

@@ -33,7 +33,7 @@ async fn joining(lab: &Lab, worker: WorkerId, outcome: Outcome) -> usize {
 }
 
 async fn children(lab: &Lab, parent: InstanceId) -> Vec<InstanceId> {
-    let children = lab.store.children(parent, BarrierNumber(1)).await.unwrap();
+    let children = lab.children(parent).await;
     children.iter().map(|child| child.id).collect()
 }
 

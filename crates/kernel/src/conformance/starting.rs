@@ -4,24 +4,9 @@ use abide_core::model::{
     Cause, Declared, Json, Kind, Priority, Refusal, Scope, Start, Started, Status, UniqueKey, When,
 };
 
-use super::build::{MINUTE, SECOND, json, key, keyed, later, many, name, plain};
+use super::build::{MINUTE, SECOND, declared, json, key, keyed, later, many, name, plain};
 use super::lab::Lab;
 use crate::{Error, Filter, Op};
-
-fn declared(version: u32, first_step: &str) -> Declared {
-    Declared {
-        kind: Kind::Machine,
-        machine: name("m"),
-        version,
-        first_step: name(first_step),
-        queue: name("slow"),
-        history: false,
-        contract: None,
-        retry: None,
-        step_timeout_ms: None,
-        max_deaths: None,
-    }
-}
 
 pub async fn a_started_instance_is_one_row_with_all_that_it_was_given(lab: Lab) {
     // rules 2.1 and 3.1
@@ -95,9 +80,9 @@ pub async fn a_started_instance_is_one_row_with_all_that_it_was_given(lab: Lab) 
 pub async fn what_a_start_leaves_out_comes_from_the_newest_declaration(lab: Lab) {
     // rule 2.6
     lab.declare(vec![
-        declared(1, "old"),
-        declared(3, "new"),
-        declared(2, "middle"),
+        declared("m", 1, "old"),
+        declared("m", 3, "new"),
+        declared("m", 2, "middle"),
     ])
     .await;
     let newest = lab.get(lab.start(plain()).await).await;
@@ -120,8 +105,8 @@ pub async fn what_a_start_leaves_out_comes_from_the_newest_declaration(lab: Lab)
 
 pub async fn a_declaration_takes_the_place_of_the_one_before(lab: Lab) {
     // rule 2.6
-    lab.declare(vec![declared(1, "old")]).await;
-    lab.declare(vec![declared(1, "new")]).await;
+    lab.declare(vec![declared("m", 1, "old")]).await;
+    lab.declare(vec![declared("m", 1, "new")]).await;
     assert_eq!(lab.get(lab.start(plain()).await).await.step, name("new"));
 }
 
@@ -129,7 +114,7 @@ pub async fn a_machine_without_a_declaration_can_be_started(lab: Lab) {
     // rule 2.6
     lab.declare(vec![Declared {
         machine: name("another"),
-        ..declared(9, "x")
+        ..declared("m", 9, "x")
     }])
     .await;
     let found = lab.get(lab.start(plain()).await).await;

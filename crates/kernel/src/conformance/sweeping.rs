@@ -1,8 +1,9 @@
 //! Sweeping: what has ended is deleted when its time is over, a batch at a time.
 
-use abide_core::model::{
-    BarrierNumber, InstanceId, Rejection, Scope, Start, Started, Status, Timestamp, Verdict,
-};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use abide_core::model::{InstanceId, Rejection, Scope, Start, Started, Status, Timestamp, Verdict};
 
 use super::build::{
     MINUTE, SECOND, continue_as_new, done, held, join, key, keyed, many, next, once, paying, plain,
@@ -11,7 +12,7 @@ use super::build::{
 use super::coding::{Coded, awaiting_children, child_starts, workflow};
 use super::eventing::{known_as, ordered};
 use super::lab::Lab;
-use crate::{Answer, CommandFilter, Cursor, Op, SweepPass, SweepRequest};
+use crate::{Answer, CommandFilter, Cursor, EventFilter, Op, Store, SweepPass, SweepRequest};
 
 pub(super) async fn sweep(
     lab: &Lab,
@@ -21,6 +22,42 @@ pub(super) async fn sweep(
 ) -> (usize, Option<Cursor>) {
     let swept = swept(lab, before, after, limit).await;
     (swept.0, swept.2.filter(|_| swept.3))
+}
+
+/// Sweeps a hundred thousand old events, while instances are started one after the other: each batch is bounded, so no start
+/// waits for long, and no event is left.
+pub async fn sweep_beside_starts(store: Arc<dyn Store>) {
+    let sweeping = tokio::spawn({
+        let store = store.clone();
+        async move {
+            let mut pass = SweepPass::new(store.clock().now() - MINUTE * 60, None);
+            let mut batches = 0;
+            loop {
+                let sent = Instant::now();
+                let answers = store.run([pass.batch()].into()).await.unwrap();
+                batches += 1;
+                let took = sent.elapsed();
+                if !pass.note(&answers, took).unwrap() {
+                    return batches;
+                }
+                tokio::time::sleep(took).await;
+            }
+        }
+    });
+    let mut longest = Duration::ZERO;
+    while !sweeping.is_finished() {
+        let sent = Instant::now();
+        let start = Op::Start(many(1));
+        store.run([start].into()).await.unwrap();
+        longest = longest.max(sent.elapsed());
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    let batches = sweeping.await.unwrap();
+    assert!(batches >= 200, "each batch is bounded: {batches}");
+    assert!(longest < SECOND * 2, "a start took {longest:?}");
+    let left = store.events(&EventFilter::default(), None, 10).await;
+    assert!(left.unwrap().items.is_empty());
+    store.close().await;
 }
 
 /// The number of deleted and of spared instances, the cursor, and true if there may be more.
@@ -178,7 +215,7 @@ pub async fn a_child_of_an_earlier_barrier_is_spared_while_its_parent_lives(lab:
     lab.step(worker, done()).await;
     lab.pass(SECOND);
     assert_eq!(sweep_all(&lab, 10).await, [0]);
-    let early = lab.store.children(parent, BarrierNumber(1)).await.unwrap();
+    let early = lab.children(parent).await;
     assert_eq!(early.len(), 1);
     lab.step(worker, done()).await;
     lab.pass(SECOND);
@@ -196,7 +233,7 @@ pub async fn the_children_of_a_workflow_are_spared_while_it_lives(lab: Lab) {
     lab.end_children(worker, 2).await;
     lab.pass(MINUTE);
     assert_eq!(sweep_all(&lab, 10).await, [0]);
-    let first = lab.store.children(run, BarrierNumber(1)).await.unwrap();
+    let first = lab.children(run).await;
     assert_eq!(first.len(), 2);
 }
 
@@ -239,7 +276,7 @@ pub async fn runs_that_others_follow_are_not_spared(lab: Lab) {
         "two runs, and the child of one"
     );
     assert!(lab.find(first).await.is_none());
-    let children = lab.store.children(parent, BarrierNumber(1)).await.unwrap();
+    let children = lab.children(parent).await;
     assert_eq!(children.len(), 1, "the last one is what the parent joins");
 }
 

@@ -7,7 +7,7 @@ use abide_core::model::{
 
 use super::build::{
     MINUTE, cancelling, commit, continue_as_new, done, key, keyed, later, next, next_after, plain,
-    retry, stop, under as declared, updates, wait,
+    retry, returning, stop, under as declared, updates, wait,
 };
 use super::coding::{Coded, ended, workflow};
 use super::lab::{Lab, OVER_LEASE};
@@ -234,17 +234,8 @@ pub async fn a_claim_that_is_returned_goes_back_without_the_key(lab: Lab) {
     // rules 2.8, 5.4 and 6.7: a rolling deploy must not fail what was running while a successor waited.
     for way in 0..3 {
         let (claim, successor) = with_successor(&lab, WAITING).await;
-        let (id, worker) = (claim.id(), claim.worker());
-        let op = match way {
-            0 => Op::GiveBack(vec![claim]),
-            1 => Op::SignOff { worker, limit: 9 },
-            _ => Op::GiveBackExcept {
-                worker,
-                known: Vec::new(),
-                limit: 9,
-            },
-        };
-        assert_eq!(lab.touch(op).await.0, 1);
+        let id = claim.id();
+        assert_eq!(lab.touch(returning(claim, way)).await.0, 1);
         is_back(&lab, id, successor, 0).await;
     }
 }

@@ -1,6 +1,6 @@
 //! Taken keys: what wakes an instance, when that would take a key which another holds.
 
-use abide_core::model::{BarrierNumber, CommandStatus, Committed, Operated, Status};
+use abide_core::model::{CommandStatus, Committed, Operated, Status};
 
 use super::build::{
     MINUTE, answer, cancelling, done, key, keyed, later, name, plain, signal, spawn, updates, wait,
@@ -38,7 +38,7 @@ pub async fn a_timer_that_would_take_a_key_fails_its_instance_whole(lab: Lab) {
     let holder = lab.start(under(RUNNABLE)).await;
     lab.commit(claim, spawn(vec![holding("k", RUNNABLE, later(MINUTE))]))
         .await;
-    let children = lab.store.children(parent, BarrierNumber(1)).await.unwrap();
+    let children = lab.children(parent).await;
     let child = children[0].id;
     let buffered = lab.signal(child, "s").await;
     lab.pass(MINUTE);

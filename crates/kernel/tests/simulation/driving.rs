@@ -165,15 +165,7 @@ fn end_of(claimed: &Claimed) -> Outcome {
     let result = Json::null();
     match claimed.machine.as_str() {
         abide_kernel::conformance::random_turns::WORKFLOW => {
-            Outcome::Workflow(Box::new(WorkflowTurn {
-                operations: Vec::new(),
-                takes: Vec::new(),
-                updates: Vec::new(),
-                held: 0,
-                children: Vec::new(),
-                state: None,
-                then: Then::Done { result },
-            }))
+            Outcome::Workflow(Box::new(WorkflowTurn::of(Then::Done { result })))
         }
         _ if claimed.aside => {
             let answered = |update_id| Answered {

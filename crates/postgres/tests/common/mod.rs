@@ -1,7 +1,5 @@
 //! Helpers that the tests share: opening stores, and running the usual operations on them.
 
-#![allow(dead_code, reason = "each test file uses some of it")]
-
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,9 +8,9 @@ use abide_kernel::model::{
     EventWait, Inbox, InstanceId, Json, Key, Kind, Lane, Name, NewCommand, Operator, Outcome, Path,
     Priority, Publish, Published, Start, Started, Then, Timestamp, Wait, WorkerId, WorkflowTurn,
 };
-use abide_kernel::{Answer, ClaimRequest, NewWorker, Op, Store};
+use abide_kernel::{Answer, ClaimRequest, ManualClock, NewWorker, Op, Store};
 use abide_postgres::tokio_postgres::{self, Client, NoTls};
-use abide_postgres::{Options, Postgres};
+use abide_postgres::{Listen, Options, Postgres};
 
 /// A store on a new and empty database.
 pub async fn fresh() -> Postgres {
@@ -22,6 +20,35 @@ pub async fn fresh() -> Postgres {
 /// A store on that database.
 pub async fn open(url: &str) -> Postgres {
     Postgres::connect(url, Options::default()).await.unwrap()
+}
+
+/// A store on that database, with a clock that the test moves.
+pub async fn clocked(url: &str, options: Options) -> (Arc<Postgres>, Arc<ManualClock>) {
+    let now = Timestamp::from_micros(1_700_000_000_000_000);
+    let clock = Arc::new(ManualClock::at(now));
+    let options = Options {
+        clock: Some(clock.clone()),
+        ..options
+    };
+    let store = Postgres::connect(url, options).await.unwrap();
+    (Arc::new(store), clock)
+}
+
+/// A store that has one connection to work with.
+pub async fn with_one_connection(url: &str) -> Postgres {
+    let options = Options {
+        pool_size: 1,
+        ..Options::default()
+    };
+    Postgres::connect(url, options).await.unwrap()
+}
+
+/// Options of a store that hears of no commit but its own.
+pub fn deaf() -> Options {
+    Options {
+        listen: Listen::Off,
+        ..Options::default()
+    }
 }
 
 /// A connection of the test's own.
@@ -189,15 +216,7 @@ pub fn next(claimed: Claimed, step: &str) -> Commit {
 
 /// Outcome of a turn of a workflow's code that requested nothing.
 pub fn turn(then: Then) -> Outcome {
-    Outcome::Workflow(Box::new(WorkflowTurn {
-        operations: Vec::new(),
-        takes: Vec::new(),
-        updates: Vec::new(),
-        held: 0,
-        children: Vec::new(),
-        state: None,
-        then,
-    }))
+    Outcome::Workflow(Box::new(WorkflowTurn::of(then)))
 }
 
 /// A workflow's code goes on, and its claim is kept.

@@ -205,7 +205,7 @@ impl Scene {
 
     /// Violations of invariants here.
     pub async fn broken(&self, room: &Room) -> Option<String> {
-        let found = violations(&room.store).await.unwrap();
+        let found = violations(&*room.store).await.unwrap();
         (!found.is_empty()).then(|| found.join("\n"))
     }
 }

@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use abide_kernel::model::Timestamp;
 use abide_kernel::{Answer, Error, ManualClock, Op, Result, Store};
 use abide_postgres::tokio_postgres::Client;
 use abide_postgres::{Listen, Options, Postgres, Timeouts};
@@ -17,7 +16,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use crate::common::connect;
+use crate::common::{clocked, connect, deaf};
 
 /// Lets statements pass one at a time, once it is shut.
 #[derive(Default)]
@@ -285,7 +284,7 @@ impl Side {
 pub struct Room {
     pub url: String,
     pub clock: Arc<ManualClock>,
-    pub store: Postgres,
+    pub store: Arc<Postgres>,
     pub eye: Client,
 }
 
@@ -295,15 +294,7 @@ impl Room {
     }
 
     pub async fn on(url: String) -> Self {
-        let clock = Arc::new(ManualClock::at(Timestamp::from_micros(
-            1_700_000_000_000_000,
-        )));
-        let options = Options {
-            clock: Some(clock.clone()),
-            listen: Listen::Off,
-            ..Options::default()
-        };
-        let store = Postgres::connect(&url, options).await.unwrap();
+        let (store, clock) = clocked(&url, deaf()).await;
         let eye = connect(&url).await;
         Self {
             url,

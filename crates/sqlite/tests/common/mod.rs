@@ -7,9 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use abide_core::model::{
-    Claimed, Commit, InstanceId, Json, Lane, Name, Outcome, Start, Started, WorkerId,
+    Claim, Claimed, Commit, Committed, InstanceId, Json, Lane, Name, Outcome, Start, Started,
+    Timestamp, WorkerId,
 };
-use abide_kernel::{Answer, ClaimRequest, NewWorker, Op, Store};
+use abide_kernel::{Answer, ClaimRequest, ManualClock, NewWorker, Op, Store};
 use abide_sqlite::rusqlite::Connection;
 use abide_sqlite::{Options, Sqlite};
 use tempfile::TempDir;
@@ -32,6 +33,16 @@ impl Database {
 
     pub fn open(&self) -> Arc<Sqlite> {
         Sqlite::open(self.path(), Options::default()).unwrap()
+    }
+
+    /// With a clock that the test moves.
+    pub fn clocked(&self) -> (Arc<Sqlite>, Arc<ManualClock>) {
+        let clock = Arc::new(ManualClock::at(Timestamp::from_micros(1_000_000)));
+        let options = Options {
+            clock: Some(clock.clone()),
+            ..Options::default()
+        };
+        (Sqlite::open(self.path(), options).unwrap(), clock)
     }
 
     /// A connection of another program.
@@ -108,20 +119,40 @@ pub async fn claimed(store: &dyn Store, worker: WorkerId, limit: usize) -> Vec<C
     }
 }
 
-pub fn done(claimed: Vec<Claimed>) -> Op {
-    let commit = |one: Claimed| Commit {
-        claim: one.claim,
-        outcome: Outcome::Done {
-            result: Json::null(),
-        },
+fn commit_of(claim: Claim, outcome: Outcome) -> Commit {
+    Commit {
+        claim,
+        outcome,
         keep: false,
         took: Duration::ZERO,
         error: None,
-    };
+    }
+}
+
+pub fn commits(commits: Vec<Commit>) -> Op {
     Op::Commit {
-        commits: claimed.into_iter().map(commit).collect(),
+        commits,
         serves: Vec::new(),
     }
+}
+
+pub fn done(claimed: Vec<Claimed>) -> Op {
+    let result = Json::null();
+    let outcome = Outcome::Done { result };
+    let done = |one: Claimed| commit_of(one.claim, outcome.clone());
+    commits(claimed.into_iter().map(done).collect())
+}
+
+pub async fn committed(store: &dyn Store, commit: Commit) -> Committed {
+    match run(store, commits(vec![commit])).await {
+        Answer::Committed(mut all) if all.len() == 1 => all.remove(0),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Commits the outcome of a claim, which is not kept.
+pub async fn commit(store: &dyn Store, claim: Claim, outcome: Outcome) -> Committed {
+    committed(store, commit_of(claim, outcome)).await
 }
 
 /// Number of instances in a file.

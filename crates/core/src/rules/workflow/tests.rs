@@ -37,15 +37,7 @@ fn running() -> Row {
 }
 
 fn turn(then: Then) -> WorkflowTurn {
-    WorkflowTurn {
-        operations: Vec::new(),
-        takes: Vec::new(),
-        updates: Vec::new(),
-        held: 0,
-        children: Vec::new(),
-        state: None,
-        then,
-    }
+    WorkflowTurn::of(then)
 }
 
 fn spawn(operation: u32, count: usize, needed: u32) -> ChildStarts {
