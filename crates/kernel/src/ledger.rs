@@ -14,7 +14,7 @@ use crate::ops::keys::{self, Holders};
 use crate::run::Turn;
 use crate::{
     Advance, Changes, Effects, Error, Finish, GivenUp, Leased, Move, MovedHistory, Result, Txn,
-    Wake,
+    Wake, Write,
 };
 
 /// The maximum number of graph states in memory at once when their runs end.
@@ -138,7 +138,7 @@ impl<'a> Ledger<'a> {
         self.cancel_graph_steps(turn).await?;
         turn.txn.append(&history).await?;
         if !moved.is_empty() {
-            turn.txn.move_history(&moved).await?;
+            turn.txn.write(Write::MoveHistory(&moved)).await?;
         }
         self.keep_waiters(turn.txn).await
     }
@@ -179,7 +179,7 @@ impl Ledger<'_> {
         });
         let gone: Vec<InstanceId> = gone.map(|account| account.row.id).collect();
         if !gone.is_empty() {
-            txn.close_waiters(&gone).await?;
+            txn.write(Write::CloseWaiters(&gone)).await?;
         }
         // A wait that ended in the commit that opened it, for example by the end of a child, opens no waiter.
         let waits = self
@@ -189,7 +189,7 @@ impl Ledger<'_> {
         let opens = waits.filter_map(|account| account.opens.take());
         let opens: Vec<Waiter> = opens.flatten().collect();
         if !opens.is_empty() {
-            txn.open_waiters(&opens).await?;
+            txn.write(Write::OpenWaiters(&opens)).await?;
         }
         Ok(())
     }

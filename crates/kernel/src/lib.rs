@@ -33,6 +33,7 @@ mod turnover;
 mod txn;
 mod wake;
 pub mod wire;
+mod write;
 
 #[cfg(feature = "conformance")]
 pub mod conformance;
@@ -56,8 +57,7 @@ pub use op::{
     SweepRequest,
 };
 pub use outbox::{
-    OutboxAction, OutboxDepth, OutboxEntry, OutboxProblem, OutboxRow, OutboxRows, RefusedPage,
-    RefusedRequest,
+    OutboxAction, OutboxDepth, OutboxEntry, OutboxProblem, OutboxRow, RefusedPage, RefusedRequest,
 };
 pub use own::{OwnTransaction, was_taken};
 pub use pass::SweepPass;
@@ -77,3 +77,4 @@ pub use txn::{
     Partition, PathId, Recall, Span, Term, Touched, Txn, TypeTotal,
 };
 pub use wake::{Bus, Effects, Listener};
+pub use write::{Forget, Write};

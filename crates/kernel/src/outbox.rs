@@ -1,13 +1,12 @@
 //! The outbox: requests that callers insert as rows, in transactions of their own, by any driver (rule 17.3).
 
 use std::borrow::Cow;
-use std::future::Future;
 
 use abide_core::model::{OutboxId, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::query::Listed;
-use crate::{Op, Page, Result};
+use crate::{Op, Page};
 
 /// A row of the outbox.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -113,50 +112,4 @@ pub struct OutboxDepth {
 impl OutboxDepth {
     /// The limit of the counts, so that counting a full outbox does not read all of it.
     pub const COUNTED_MAX: u64 = 10_000;
-}
-
-/// The outbox statements of a transaction. A store that is not a database has no outbox, and uses the defaults.
-pub trait OutboxRows: Send {
-    /// Locks those of these rows that exist, and prevents all other transactions from taking rows until this one ends.
-    /// Returns `None` if another transaction has that lock. The ids must be sorted and distinct. It never waits, and is
-    /// called before anything else is locked.
-    fn hold_outbox(
-        &mut self,
-        ids: &[OutboxId],
-    ) -> impl Future<Output = Result<Option<Vec<OutboxId>>>> + Send {
-        let _ = ids;
-        async { Ok(Some(Vec::new())) }
-    }
-
-    /// Records these of the held rows as refused, `now`, and deletes all held rows.
-    fn settle_outbox(
-        &mut self,
-        held: &[OutboxId],
-        refused: &[(OutboxId, OutboxProblem)],
-        now: Timestamp,
-    ) -> impl Future<Output = Result<()>> + Send {
-        let _ = (held, refused, now);
-        async { Ok(()) }
-    }
-
-    /// Deletes these refused requests, and inserts them at the end of the outbox if `again` is set. Returns how many
-    /// there were.
-    fn settle_refused(
-        &mut self,
-        ids: &[OutboxId],
-        again: bool,
-    ) -> impl Future<Output = Result<usize>> + Send {
-        let _ = (ids, again);
-        async { Ok(0) }
-    }
-
-    /// Deletes requests that were refused before `before`, at most `limit`. Returns how many.
-    fn forget_refused(
-        &mut self,
-        before: Timestamp,
-        limit: usize,
-    ) -> impl Future<Output = Result<usize>> + Send {
-        let _ = (before, limit);
-        async { Ok(0) }
-    }
 }

@@ -4,18 +4,16 @@
 use std::future::Future;
 
 use abide_core::model::{
-    AnyKey, BarrierNumber, Child, Claimed, Closing, Command, CommandId, CommandKind, ContractId,
-    Declared, DocumentKind, Event, EventSequence, Fingerprint, HistoryRow, InstanceId, Json, Key,
-    Lane, Name, NewRow, ParentRef, Pending, Policies, Priority, RequestId, Row, Sequence, Started,
-    Status, Target, Timestamp, Waiter, Worker, WorkerId,
+    AnyKey, BarrierNumber, Child, Claimed, Command, CommandId, CommandKind, ContractId, Declared,
+    Event, EventSequence, Fingerprint, HistoryRow, InstanceId, Json, Key, Lane, Name, NewRow,
+    OutboxId, ParentRef, Pending, Policies, Priority, RequestId, Row, Sequence, Started, Status,
+    Target, Timestamp, Waiter, Worker, WorkerId,
 };
 use abide_core::rules::commit::InboxNeeds;
 use abide_core::rules::partition::Contender;
 use abide_core::rules::retention::Kin;
 
-use crate::{
-    Changes, ClaimRequest, Cursor, MovedHistory, NewWorker, OutboxRows, Result, Surroundings,
-};
+use crate::{Changes, ClaimRequest, Cursor, Forget, NewWorker, Result, Surroundings, Write};
 
 /// A transaction of a store. It makes no decisions: the kernel decides what must change.
 ///
@@ -23,7 +21,7 @@ use crate::{
 /// ([`claim`](Self::claim)) and uniqueness ([`insert`](Self::insert)). Locks are held until the end of the transaction.
 /// A store with several connections may send writes without waiting for their responses. It must then check every
 /// response before it reports the transaction as committed. Reads see the writes before them.
-pub trait Txn: OutboxRows + Send {
+pub trait Txn: Send {
     /// Inserts rows, and returns one result per row, in order. A row whose key or unique key is taken is not inserted;
     /// its result has the holder's id. Of two rows in the batch with the same key, the first is inserted.
     fn insert(&mut self, rows: &[NewRow]) -> impl Future<Output = Result<Vec<Started>>> + Send;
@@ -31,9 +29,6 @@ pub trait Txn: OutboxRows + Send {
     /// Returns the declarations of these machines.
     fn declared(&mut self, machines: &[Name])
     -> impl Future<Output = Result<Vec<Declared>>> + Send;
-
-    /// Writes declarations. They replace those of the same machine and version.
-    fn declare(&mut self, declared: &[Declared]) -> impl Future<Output = Result<()>> + Send;
 
     /// Locks the rows with these ids in order, and loads them. The ids must be sorted and distinct. Ids that do not
     /// exist are left out.
@@ -49,8 +44,15 @@ pub trait Txn: OutboxRows + Send {
     /// Appends rows to histories.
     fn append(&mut self, rows: &[HistoryRow]) -> impl Future<Output = Result<()>> + Send;
 
-    /// Replaces history rows by others, under numbers that no row had before.
-    fn move_history(&mut self, rows: &[MovedHistory]) -> impl Future<Output = Result<()>> + Send;
+    /// Carries out a write without an answer.
+    fn write(&mut self, what: Write<'_>) -> impl Future<Output = Result<()>> + Send;
+
+    /// Deletes at most `limit` of these rows. Returns how many.
+    fn forget(
+        &mut self,
+        what: Forget<'_>,
+        limit: usize,
+    ) -> impl Future<Output = Result<usize>> + Send;
 
     /// Claims the first rows of a queue that are runnable, not behind, and in one of the lanes, ordered by priority,
     /// due time and id. Skips rows that another transaction has locked. The rows become `executing` under the worker,
@@ -169,13 +171,6 @@ pub trait Txn: OutboxRows + Send {
     /// runnable rows. Both are locked.
     fn partitions(&mut self, keys: &[Key]) -> impl Future<Output = Result<Vec<Partition>>> + Send;
 
-    /// Marks the rows of `back` as behind, then moves the rows of `front` to the front.
-    fn reorder(
-        &mut self,
-        back: &[InstanceId],
-        front: &[InstanceId],
-    ) -> impl Future<Output = Result<()>> + Send;
-
     /// Inserts a worker.
     fn insert_worker(
         &mut self,
@@ -203,23 +198,6 @@ pub trait Txn: OutboxRows + Send {
         now: Timestamp,
         until: Timestamp,
     ) -> impl Future<Output = Result<Vec<WorkerId>>> + Send;
-
-    /// Replaces a worker's lease, queues and lanes.
-    fn rewrite_worker(&mut self, worker: &Worker) -> impl Future<Output = Result<()>> + Send;
-
-    /// Ends the leases of these workers.
-    fn expire_workers(
-        &mut self,
-        workers: &[WorkerId],
-        now: Timestamp,
-    ) -> impl Future<Output = Result<()>> + Send;
-
-    /// Deletes workers whose lease expired before `before` and that hold nothing, at most `limit`. Returns how many.
-    fn forget_workers(
-        &mut self,
-        before: Timestamp,
-        limit: usize,
-    ) -> impl Future<Output = Result<usize>> + Send;
 
     /// Returns the rows that a worker holds above `after`, by id, in whose step workers have died at least `deaths`
     /// times. Does not lock them.
@@ -263,21 +241,6 @@ pub trait Txn: OutboxRows + Send {
         limit: usize,
     ) -> impl Future<Output = Result<Vec<Expiring>>> + Send;
 
-    /// Writes contracts by id, as used `now`. Existing contracts are not changed.
-    fn define(
-        &mut self,
-        contracts: &[(ContractId, Json)],
-        now: Timestamp,
-    ) -> impl Future<Output = Result<()>> + Send;
-
-    /// Records that contracts are used `now`, if their last recorded use is before `before`. The ids must be sorted.
-    fn note_contracts(
-        &mut self,
-        ids: &[ContractId],
-        before: Timestamp,
-        now: Timestamp,
-    ) -> impl Future<Output = Result<()>> + Send;
-
     /// Returns the first instances above an id, by id, each with the contract that it names.
     fn named_contracts(
         &mut self,
@@ -291,17 +254,6 @@ pub trait Txn: OutboxRows + Send {
         before: Timestamp,
         limit: usize,
     ) -> impl Future<Output = Result<Vec<ContractId>>> + Send;
-
-    /// Deletes contracts.
-    fn forget_contracts(&mut self, ids: &[ContractId]) -> impl Future<Output = Result<()>> + Send;
-
-    /// Writes documents, which replace those of the same kind and name, or deletes those without a body. They must be
-    /// sorted by kind and name, and distinct.
-    fn keep(
-        &mut self,
-        documents: &[(DocumentKind, &Name, Option<&Json>)],
-        now: Timestamp,
-    ) -> impl Future<Output = Result<()>> + Send;
 
     /// Returns the contracts with these ids.
     fn contracts(
@@ -359,20 +311,6 @@ pub trait Txn: OutboxRows + Send {
         ids: &[InstanceId],
     ) -> impl Future<Output = Result<Vec<(InstanceId, u64)>>> + Send;
 
-    /// Inserts records.
-    fn insert_commands(&mut self, commands: &[Command]) -> impl Future<Output = Result<()>> + Send;
-
-    /// Overwrites whole records that were held.
-    fn rewrite_commands(&mut self, commands: &[Command])
-    -> impl Future<Output = Result<()>> + Send;
-
-    /// Closes pending records, `now`.
-    fn close(
-        &mut self,
-        closings: &[Closing],
-        now: Timestamp,
-    ) -> impl Future<Output = Result<()>> + Send;
-
     /// Returns the pending commands of these inboxes that each selection needs, with the instance, by instance and
     /// sequence.
     fn pending(
@@ -406,15 +344,6 @@ pub trait Txn: OutboxRows + Send {
         &mut self,
         probes: &[(Name, String, String)],
     ) -> impl Future<Output = Result<Vec<Waiter>>> + Send;
-
-    /// Inserts waiters, and adds them to the count.
-    fn open_waiters(&mut self, waiters: &[Waiter]) -> impl Future<Output = Result<()>> + Send;
-
-    /// Deletes the waiters of these instances, and subtracts them from the count.
-    fn close_waiters(
-        &mut self,
-        instances: &[InstanceId],
-    ) -> impl Future<Output = Result<()>> + Send;
 
     /// Returns the number of waiters and the newest event of each of these types. The totals are exact if this
     /// transaction has locked the types alone. Types without waiters and events may be left out.
@@ -457,20 +386,6 @@ pub trait Txn: OutboxRows + Send {
         now: Timestamp,
     ) -> impl Future<Output = Result<Option<PathId>>> + Send;
 
-    /// Records that a path is used, unless another transaction has locked it.
-    fn use_path(&mut self, id: PathId, now: Timestamp) -> impl Future<Output = Result<()>> + Send;
-
-    /// Forgets paths that were not used since `before`, at most `limit`. Returns how many. Their terms stay until their
-    /// events are deleted.
-    fn forget_paths(
-        &mut self,
-        before: Timestamp,
-        limit: usize,
-    ) -> impl Future<Output = Result<usize>> + Send;
-
-    /// Writes new terms of events. None of them may exist yet.
-    fn write_terms(&mut self, terms: &[Term]) -> impl Future<Output = Result<()>> + Send;
-
     /// Returns the first events of a type above a sequence, in order.
     fn events_above(
         &mut self,
@@ -479,44 +394,12 @@ pub trait Txn: OutboxRows + Send {
         limit: usize,
     ) -> impl Future<Output = Result<Vec<Event>>> + Send;
 
-    /// Deletes events that were published before `before`, with their terms, at most `limit`. Returns how many events.
-    fn forget_events(
-        &mut self,
-        before: Timestamp,
-        limit: usize,
-    ) -> impl Future<Output = Result<usize>> + Send;
-
-    /// Moves the pending commands of the first instance of each pair to the second, and numbers them anew: 1, 2, 3 … in
-    /// the order of their sequence.
-    fn move_pending(
-        &mut self,
-        moves: &[(InstanceId, InstanceId)],
-    ) -> impl Future<Output = Result<()>> + Send;
-
-    /// Marks held records that expired by `now` as expired, at most `limit`. Returns how many.
-    fn expire_held(
-        &mut self,
-        now: Timestamp,
-        limit: usize,
-    ) -> impl Future<Output = Result<usize>> + Send;
-
-    /// Deletes records that belong to no instance, arrived before `before` and are not held, at most `limit`.
-    fn forget_records(
-        &mut self,
-        before: Timestamp,
-        limit: usize,
-    ) -> impl Future<Output = Result<usize>> + Send;
-
     /// Returns the rows with these ids in the form in which they would be inserted anew, by id. The state is the last
     /// one.
     fn copies(
         &mut self,
         ids: &[InstanceId],
     ) -> impl Future<Output = Result<Vec<(InstanceId, NewRow)>>> + Send;
-
-    /// Marks runs as superseded by a newer run: they no longer hold a key, and have no place at their parent's barrier
-    /// (their `parent_barrier` becomes 0).
-    fn supersede(&mut self, ids: &[InstanceId]) -> impl Future<Output = Result<()>> + Send;
 
     /// Gives the children of a barrier to another parent, at the barrier of the same number. Returns how many. Those
     /// that have not ended are locked already.
@@ -528,9 +411,6 @@ pub trait Txn: OutboxRows + Send {
 
     /// Returns the keys and unique keys that these instances have, each with the instance that holds it.
     fn holders(&mut self, ids: &[InstanceId]) -> impl Future<Output = Result<Vec<Holder>>> + Send;
-
-    /// Writes a start into a reserved row: all columns that [`insert`](Self::insert) would write.
-    fn open(&mut self, id: InstanceId, row: &NewRow) -> impl Future<Output = Result<()>> + Send;
 
     /// Returns the children of these parents, at any barrier, that have not ended, by id. Does not lock them.
     fn live_children(
@@ -580,34 +460,16 @@ pub trait Txn: OutboxRows + Send {
     /// [`Running`](Recall::Running) for it. Never waits for another transaction.
     fn recall(&mut self, ids: &[&RequestId]) -> impl Future<Output = Result<Vec<Recall>>> + Send;
 
-    /// Writes the answers to requests that were new, each as JSON; `None` for an answer that was too large.
-    fn remember(
+    /// Locks those of these rows of the outbox that exist, and prevents all other transactions from taking rows until
+    /// this one ends. Returns `None` if another transaction has that lock. The ids must be sorted and distinct. It never
+    /// waits, and is called before anything else is locked. A store that is not a database has no outbox.
+    fn hold_outbox(
         &mut self,
-        answers: &[(&RequestId, Option<&str>)],
-        now: Timestamp,
-    ) -> impl Future<Output = Result<()>> + Send;
-
-    /// Deletes the answers to requests that were carried out before `before`, at most `limit`. Returns how many.
-    fn forget_requests(
-        &mut self,
-        before: Timestamp,
-        limit: usize,
-    ) -> impl Future<Output = Result<usize>> + Send;
-
-    /// Deletes the histories of instances and the records of their commands, at most `limit` rows. Keeps records that
-    /// were accepted with a dedup key, because they belong to the chain. Returns how many rows.
-    fn trim(
-        &mut self,
-        ids: &[InstanceId],
-        limit: usize,
-    ) -> impl Future<Output = Result<usize>> + Send;
-
-    /// Deletes the records that were accepted with a dedup key in these chains.
-    fn forget_chains(&mut self, chains: &[InstanceId]) -> impl Future<Output = Result<()>> + Send;
-
-    /// Deletes instances. Their histories and records must be deleted already, except the records that belong to their
-    /// chains.
-    fn delete(&mut self, ids: &[InstanceId]) -> impl Future<Output = Result<()>> + Send;
+        ids: &[OutboxId],
+    ) -> impl Future<Output = Result<Option<Vec<OutboxId>>>> + Send {
+        let _ = ids;
+        async { Ok(Some(Vec::new())) }
+    }
 }
 
 /// The store's knowledge about a request.

@@ -514,26 +514,6 @@ pub(crate) fn move_pending(
     txn.write(MOVE_PENDING, params)
 }
 
-/// Marks held records as expired; returns how many.
-pub(crate) async fn expire_held(
-    txn: &mut Transaction<'_>,
-    now: Timestamp,
-    limit: usize,
-) -> Result<usize> {
-    let params = vec![Param::one(now), Param::one(limit)];
-    Ok(txn.read(EXPIRE_HELD, params).await?.len())
-}
-
-/// Deletes old records that belong to no run; returns how many.
-pub(crate) async fn forget_records(
-    txn: &mut Transaction<'_>,
-    before: Timestamp,
-    limit: usize,
-) -> Result<usize> {
-    let params = vec![Param::one(before), Param::one(limit)];
-    Ok(txn.read(FORGET_RECORDS, params).await?.len())
-}
-
 /// Reads records.
 pub(crate) fn read_commands(rows: &[Row]) -> Result<Vec<Command>> {
     each(rows, command)

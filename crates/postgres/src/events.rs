@@ -198,16 +198,6 @@ pub(crate) async fn events_above(
     each(&txn.read(EVENTS_ABOVE, params).await?, event)
 }
 
-/// Deletes old events; returns how many.
-pub(crate) async fn forget_events(
-    txn: &mut Transaction<'_>,
-    before: Timestamp,
-    limit: usize,
-) -> Result<usize> {
-    let params = vec![Param::one(before), Param::one(limit)];
-    Ok(txn.read(FORGET_EVENTS, params).await?.len())
-}
-
 /// Reads a page of events.
 pub(crate) async fn list(
     pool: &Pool,

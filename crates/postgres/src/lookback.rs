@@ -237,16 +237,6 @@ pub(crate) fn use_path(txn: &mut Transaction<'_>, id: PathId, now: Timestamp) ->
     txn.write(USE_PATH, vec![Param::one(id.0), Param::one(now)])
 }
 
-/// Deletes paths that were not used for long; returns how many.
-pub(crate) async fn forget_paths(
-    txn: &mut Transaction<'_>,
-    before: Timestamp,
-    limit: usize,
-) -> Result<usize> {
-    let params = vec![Param::one(before), Param::one(limit)];
-    Ok(txn.read(FORGET_PATHS, params).await?.len())
-}
-
 /// Writes terms of events.
 pub(crate) fn write_terms(txn: &mut Transaction<'_>, terms: &[Term]) -> Result<()> {
     for part in parts(terms, |term| term.value.len()) {

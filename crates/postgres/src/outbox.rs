@@ -1,9 +1,7 @@
 //! The outbox: rows that callers insert in transactions of their own, and refused requests (rule 17.3).
 
 use abide_core::model::{OutboxId, Timestamp};
-use abide_kernel::{
-    OutboxDepth, OutboxProblem, OutboxRow, OutboxRows, RefusedPage, RefusedRequest, Result,
-};
+use abide_kernel::{OutboxDepth, OutboxProblem, OutboxRow, RefusedPage, RefusedRequest, Result};
 
 use crate::arrays::arrays;
 use crate::cells::{Cells, each};
@@ -86,52 +84,55 @@ select (select count(*) from (select 1 from abide.outbox limit $1) w), \
     (select created_at from abide.outbox order by id limit 1), \
     (select count(*) from (select 1 from abide.outbox_refused limit $1) r)";
 
-impl OutboxRows for Transaction<'_> {
-    async fn hold_outbox(&mut self, ids: &[OutboxId]) -> Result<Option<Vec<OutboxId>>> {
-        let locked = self.read(TRY_OUTBOX, Vec::new()).await?;
-        let locked = each(&locked, |cells| cells.next::<bool>())?;
-        if locked.first() != Some(&true) {
-            return Ok(None);
-        }
-        // Sent only after the first statement has its lock. So rows that others took before are gone, and a transaction
-        // without the lock never locks a row; otherwise the rows behind that row would be taken before it.
-        let which = vec![Param::list(ids.iter().copied())];
-        let rows = self.read(HOLD_OUTBOX, which).await?;
-        each(&rows, |cells| cells.next()).map(Some)
+/// Locks those of these rows that exist. Returns `None` if another transaction takes rows.
+pub(crate) async fn hold(
+    txn: &mut Transaction<'_>,
+    ids: &[OutboxId],
+) -> Result<Option<Vec<OutboxId>>> {
+    let locked = txn.read(TRY_OUTBOX, Vec::new()).await?;
+    let locked = each(&locked, |cells| cells.next::<bool>())?;
+    if locked.first() != Some(&true) {
+        return Ok(None);
     }
+    // Sent only after the first statement has its lock. So rows that others took before are gone, and a transaction
+    // without the lock never locks a row; otherwise the rows behind that row would be taken before it.
+    let which = vec![Param::list(ids.iter().copied())];
+    let rows = txn.read(HOLD_OUTBOX, which).await?;
+    each(&rows, |cells| cells.next()).map(Some)
+}
 
-    async fn settle_outbox(
-        &mut self,
-        held: &[OutboxId],
-        refused: &[(OutboxId, OutboxProblem)],
-        now: Timestamp,
-    ) -> Result<()> {
-        for part in parts(refused, |(_, problem)| problem.problem.len()) {
-            let problems = || part.iter().map(|(_, problem)| problem);
-            let params = vec![
-                Param::one(now),
-                Param::list(part.iter().map(|(id, _)| *id)),
-                Param::list(problems().map(|problem| &*problem.reason)),
-                Param::list(problems().map(|problem| problem.problem.as_str())),
-            ];
-            self.write(REFUSE_OUTBOX, params)?;
-        }
-        self.write(TAKE_OUTBOX, vec![Param::list(held.iter().copied())])
+/// Records rows as refused, and deletes all held rows.
+pub(crate) fn settle(
+    txn: &mut Transaction<'_>,
+    held: &[OutboxId],
+    refused: &[(OutboxId, OutboxProblem)],
+    now: Timestamp,
+) -> Result<()> {
+    for part in parts(refused, |(_, problem)| problem.problem.len()) {
+        let problems = || part.iter().map(|(_, problem)| problem);
+        let params = vec![
+            Param::one(now),
+            Param::list(part.iter().map(|(id, _)| *id)),
+            Param::list(problems().map(|problem| &*problem.reason)),
+            Param::list(problems().map(|problem| problem.problem.as_str())),
+        ];
+        txn.write(REFUSE_OUTBOX, params)?;
     }
+    txn.write(TAKE_OUTBOX, vec![Param::list(held.iter().copied())])
+}
 
-    async fn settle_refused(&mut self, ids: &[OutboxId], again: bool) -> Result<usize> {
-        let sql = match again {
-            true => TAKE_REFUSED_AGAIN,
-            false => FORGET_SOME_REFUSED,
-        };
-        let ids = vec![Param::list(ids.iter().copied())];
-        Ok(self.read(sql, ids).await?.len())
-    }
-
-    async fn forget_refused(&mut self, before: Timestamp, limit: usize) -> Result<usize> {
-        let params = vec![Param::one(before), Param::one(limit)];
-        Ok(self.read(FORGET_REFUSED, params).await?.len())
-    }
+/// Deletes refused requests, and inserts them into the outbox again if `again` is set; returns how many.
+pub(crate) async fn settle_refused(
+    txn: &mut Transaction<'_>,
+    ids: &[OutboxId],
+    again: bool,
+) -> Result<usize> {
+    let sql = match again {
+        true => TAKE_REFUSED_AGAIN,
+        false => FORGET_SOME_REFUSED,
+    };
+    let ids = vec![Param::list(ids.iter().copied())];
+    Ok(txn.read(sql, ids).await?.len())
 }
 
 /// Reads the first rows except given ones.

@@ -103,16 +103,6 @@ pub(crate) fn remember(
     Ok(())
 }
 
-/// Deletes the responses to requests that were carried out before a given time; returns how many.
-pub(crate) async fn forget(
-    txn: &mut Transaction<'_>,
-    before: Timestamp,
-    limit: usize,
-) -> Result<usize> {
-    let params = vec![Param::one(before), Param::one(limit)];
-    Ok(txn.read(FORGET_REQUESTS, params).await?.len())
-}
-
 /// The lock number of a request: 64 bits of a hash.
 fn number(id: &RequestId) -> i64 {
     let part = id.part.to_be_bytes();

@@ -1,12 +1,13 @@
-//! Finds and deletes finished instances whose retention is over.
+//! Finds and deletes finished instances whose retention is over, and deletes other rows that are not needed any more.
 
 use abide_core::model::{InstanceId, Timestamp};
 use abide_core::rules::retention::Kin;
-use abide_kernel::{Cursor, Expiring, Result};
+use abide_kernel::{Cursor, Expiring, Forget, Result};
 
 use crate::cells::{Cells, each};
 use crate::param::Param;
 use crate::txn::Transaction;
+use crate::{commands, events, lookback, outbox, requests, workers};
 
 /// The first rows that finished before a given time, after a cursor in that order (rule 16.2).
 ///
@@ -144,11 +145,7 @@ pub(crate) async fn expired_children(
 }
 
 /// Deletes rows that belong to instances, except those that belong to their chains; returns how many.
-pub(crate) async fn trim(
-    txn: &mut Transaction<'_>,
-    ids: &[InstanceId],
-    limit: usize,
-) -> Result<usize> {
+async fn trim(txn: &mut Transaction<'_>, ids: &[InstanceId], limit: usize) -> Result<usize> {
     let mut count = 0_usize;
     for sql in [TRIM_HISTORY, TRIM_SIGNALS] {
         let left = limit.saturating_sub(count);
@@ -171,4 +168,27 @@ pub(crate) fn forget_chains(txn: &mut Transaction<'_>, chains: &[InstanceId]) ->
 /// Deletes instances.
 pub(crate) fn delete(txn: &mut Transaction<'_>, ids: &[InstanceId]) -> Result<()> {
     txn.write(DELETE, vec![Param::list(ids.iter().copied())])
+}
+
+/// Deletes at most that many rows that are not needed any more; returns how many.
+pub(crate) async fn forget(
+    txn: &mut Transaction<'_>,
+    what: Forget<'_>,
+    limit: usize,
+) -> Result<usize> {
+    let (sql, before) = match what {
+        Forget::Workers(before) => (workers::FORGET_WORKERS, before),
+        Forget::Records(before) => (commands::FORGET_RECORDS, before),
+        Forget::Held(now) => (commands::EXPIRE_HELD, now),
+        Forget::Events(before) => (events::FORGET_EVENTS, before),
+        Forget::Paths(before) => (lookback::FORGET_PATHS, before),
+        Forget::Requests(before) => (requests::FORGET_REQUESTS, before),
+        Forget::Refused(before) => (outbox::FORGET_REFUSED, before),
+        Forget::RefusedById { ids, again } => {
+            return outbox::settle_refused(txn, ids, again).await;
+        }
+        Forget::Belongings(ids) => return trim(txn, ids, limit).await,
+    };
+    let rows = txn.read(sql, vec![Param::one(before), Param::one(limit)]);
+    Ok(rows.await?.len())
 }

@@ -1,23 +1,23 @@
 //! The kernel's verbs, each forwarded to the file that contains its statement.
 
 use abide_core::model::{
-    BarrierNumber, Child, Claimed, Closing, Command, CommandId, CommandKind, ContractId, Declared,
-    DocumentKind, Event, EventSequence, HistoryRow, InstanceId, Json, Key, Lane, Name, NewRow,
-    Pending, Policies, Priority, RequestId, Row, Sequence, Started, Target, Timestamp, Waiter,
-    Worker, WorkerId,
+    BarrierNumber, Child, Claimed, Command, CommandId, CommandKind, ContractId, Declared, Event,
+    EventSequence, HistoryRow, InstanceId, Json, Key, Lane, Name, NewRow, OutboxId, Pending,
+    Policies, Priority, RequestId, Row, Sequence, Started, Target, Timestamp, Waiter, Worker,
+    WorkerId,
 };
 use abide_core::rules::commit::InboxNeeds;
 use abide_core::rules::retention::Kin;
 use abide_kernel::{
-    Changes, ClaimRequest, Cursor, EventLookup, EventPaths, Expiring, Found, FoundEvents, Holder,
-    Lapsed, LookbackPath, MovedHistory, NewEvent, NewWorker, Partition, PathId, Recall, Result,
-    Span, Surroundings, Term, Touched, Txn, TypeTotal,
+    Changes, ClaimRequest, Cursor, EventLookup, EventPaths, Expiring, Forget, Found, FoundEvents,
+    Holder, Lapsed, LookbackPath, NewEvent, NewWorker, Partition, PathId, Recall, Result, Span,
+    Surroundings, Touched, Txn, TypeTotal, Write,
 };
 
 use crate::txn::Transaction;
 use crate::{
     around, claim, commands, contracts, documents, events, find, insert, keys, load, lookback,
-    partition, requests, sweep, waiters, workers, write,
+    outbox, partition, requests, sweep, waiters, workers, write,
 };
 
 impl Txn for Transaction<'_> {
@@ -27,10 +27,6 @@ impl Txn for Transaction<'_> {
 
     async fn declared(&mut self, machines: &[Name]) -> Result<Vec<Declared>> {
         load::declared(self, machines).await
-    }
-
-    async fn declare(&mut self, declared: &[Declared]) -> Result<()> {
-        write::declare(self, declared)
     }
 
     async fn lock(&mut self, ids: &[InstanceId]) -> Result<Vec<Row>> {
@@ -45,8 +41,36 @@ impl Txn for Transaction<'_> {
         write::append(self, rows)
     }
 
-    async fn move_history(&mut self, rows: &[MovedHistory]) -> Result<()> {
-        write::move_history(self, rows)
+    async fn write(&mut self, what: Write<'_>) -> Result<()> {
+        match what {
+            Write::Declare(declared) => write::declare(self, declared),
+            Write::MoveHistory(rows) => write::move_history(self, rows),
+            Write::Open(id, row) => insert::open(self, id, row),
+            Write::Supersede(ids) => write::supersede(self, ids),
+            Write::Delete(ids) => sweep::delete(self, ids),
+            Write::ForgetChains(chains) => sweep::forget_chains(self, chains),
+            Write::Reorder { back, front } => partition::reorder(self, back, front),
+            Write::RewriteWorker(worker) => workers::rewrite_worker(self, worker),
+            Write::ExpireWorkers(ids, now) => workers::expire_workers(self, ids, now),
+            Write::Define(contracts, now) => contracts::define(self, contracts, now),
+            Write::NoteContracts { ids, before, now } => contracts::note(self, ids, before, now),
+            Write::ForgetContracts(ids) => contracts::forget(self, ids),
+            Write::Keep(documents, now) => documents::keep(self, documents, now),
+            Write::InsertCommands(records) => commands::insert_commands(self, records),
+            Write::RewriteCommands(records) => commands::rewrite_commands(self, records),
+            Write::Close(closings, now) => commands::close(self, closings, now),
+            Write::MovePending(moves) => commands::move_pending(self, moves),
+            Write::OpenWaiters(waiters) => waiters::open_waiters(self, waiters),
+            Write::CloseWaiters(instances) => waiters::close_waiters(self, instances),
+            Write::UsePath(id, now) => lookback::use_path(self, id, now),
+            Write::WriteTerms(terms) => lookback::write_terms(self, terms),
+            Write::Remember(answers, now) => requests::remember(self, answers, now),
+            Write::SettleOutbox { held, refused, now } => outbox::settle(self, held, refused, now),
+        }
+    }
+
+    async fn forget(&mut self, what: Forget<'_>, limit: usize) -> Result<usize> {
+        sweep::forget(self, what, limit).await
     }
 
     async fn claim(&mut self, request: &ClaimRequest, now: Timestamp) -> Result<Vec<Claimed>> {
@@ -120,10 +144,6 @@ impl Txn for Transaction<'_> {
         partition::partitions(self, keys).await
     }
 
-    async fn reorder(&mut self, back: &[InstanceId], front: &[InstanceId]) -> Result<()> {
-        partition::reorder(self, back, front)
-    }
-
     async fn insert_worker(&mut self, worker: &NewWorker, now: Timestamp) -> Result<Worker> {
         workers::insert_worker(self, worker, now).await
     }
@@ -143,18 +163,6 @@ impl Txn for Transaction<'_> {
         until: Timestamp,
     ) -> Result<Vec<WorkerId>> {
         workers::renew(self, workers, now, until).await
-    }
-
-    async fn rewrite_worker(&mut self, worker: &Worker) -> Result<()> {
-        workers::rewrite_worker(self, worker)
-    }
-
-    async fn expire_workers(&mut self, workers: &[WorkerId], now: Timestamp) -> Result<()> {
-        workers::expire_workers(self, workers, now)
-    }
-
-    async fn forget_workers(&mut self, before: Timestamp, limit: usize) -> Result<usize> {
-        workers::forget_workers(self, before, limit).await
     }
 
     async fn held_by(
@@ -197,31 +205,6 @@ impl Txn for Transaction<'_> {
         sweep::expired_children(self, parents, before, limit).await
     }
 
-    async fn trim(&mut self, ids: &[InstanceId], limit: usize) -> Result<usize> {
-        sweep::trim(self, ids, limit).await
-    }
-
-    async fn forget_chains(&mut self, chains: &[InstanceId]) -> Result<()> {
-        sweep::forget_chains(self, chains)
-    }
-
-    async fn delete(&mut self, ids: &[InstanceId]) -> Result<()> {
-        sweep::delete(self, ids)
-    }
-
-    async fn define(&mut self, contracts: &[(ContractId, Json)], now: Timestamp) -> Result<()> {
-        contracts::define(self, contracts, now)
-    }
-
-    async fn note_contracts(
-        &mut self,
-        ids: &[ContractId],
-        before: Timestamp,
-        now: Timestamp,
-    ) -> Result<()> {
-        contracts::note(self, ids, before, now)
-    }
-
     async fn named_contracts(
         &mut self,
         above: InstanceId,
@@ -236,18 +219,6 @@ impl Txn for Transaction<'_> {
         limit: usize,
     ) -> Result<Vec<ContractId>> {
         contracts::unused(self, before, limit).await
-    }
-
-    async fn forget_contracts(&mut self, ids: &[ContractId]) -> Result<()> {
-        contracts::forget(self, ids)
-    }
-
-    async fn keep(
-        &mut self,
-        documents: &[(DocumentKind, &Name, Option<&Json>)],
-        now: Timestamp,
-    ) -> Result<()> {
-        documents::keep(self, documents, now)
     }
 
     async fn contracts(&mut self, ids: &[ContractId]) -> Result<Vec<(ContractId, Json)>> {
@@ -286,18 +257,6 @@ impl Txn for Transaction<'_> {
         commands::pending_bytes(self, ids).await
     }
 
-    async fn insert_commands(&mut self, records: &[Command]) -> Result<()> {
-        commands::insert_commands(self, records)
-    }
-
-    async fn rewrite_commands(&mut self, records: &[Command]) -> Result<()> {
-        commands::rewrite_commands(self, records)
-    }
-
-    async fn close(&mut self, closings: &[Closing], now: Timestamp) -> Result<()> {
-        commands::close(self, closings, now)
-    }
-
     async fn pending(
         &mut self,
         needs: &[(InstanceId, InboxNeeds)],
@@ -327,14 +286,6 @@ impl Txn for Transaction<'_> {
 
     async fn waiters(&mut self, probes: &[(Name, String, String)]) -> Result<Vec<Waiter>> {
         waiters::waiters(self, probes).await
-    }
-
-    async fn open_waiters(&mut self, waiters: &[Waiter]) -> Result<()> {
-        waiters::open_waiters(self, waiters)
-    }
-
-    async fn close_waiters(&mut self, instances: &[InstanceId]) -> Result<()> {
-        waiters::close_waiters(self, instances)
     }
 
     async fn type_totals(&mut self, types: &[Name]) -> Result<Vec<(Name, TypeTotal)>> {
@@ -367,18 +318,6 @@ impl Txn for Transaction<'_> {
         lookback::add_path(self, event_type, path, most, now).await
     }
 
-    async fn use_path(&mut self, id: PathId, now: Timestamp) -> Result<()> {
-        lookback::use_path(self, id, now)
-    }
-
-    async fn forget_paths(&mut self, before: Timestamp, limit: usize) -> Result<usize> {
-        lookback::forget_paths(self, before, limit).await
-    }
-
-    async fn write_terms(&mut self, terms: &[Term]) -> Result<()> {
-        lookback::write_terms(self, terms)
-    }
-
     async fn events_above(
         &mut self,
         event_type: &Name,
@@ -388,44 +327,12 @@ impl Txn for Transaction<'_> {
         events::events_above(self, event_type, above, limit).await
     }
 
-    async fn forget_events(&mut self, before: Timestamp, limit: usize) -> Result<usize> {
-        events::forget_events(self, before, limit).await
-    }
-
     async fn recall(&mut self, ids: &[&RequestId]) -> Result<Vec<Recall>> {
         requests::recall(self, ids).await
     }
 
-    async fn remember(
-        &mut self,
-        answers: &[(&RequestId, Option<&str>)],
-        now: Timestamp,
-    ) -> Result<()> {
-        requests::remember(self, answers, now)
-    }
-
-    async fn forget_requests(&mut self, before: Timestamp, limit: usize) -> Result<usize> {
-        requests::forget(self, before, limit).await
-    }
-
-    async fn move_pending(&mut self, moves: &[(InstanceId, InstanceId)]) -> Result<()> {
-        commands::move_pending(self, moves)
-    }
-
-    async fn expire_held(&mut self, now: Timestamp, limit: usize) -> Result<usize> {
-        commands::expire_held(self, now, limit).await
-    }
-
-    async fn forget_records(&mut self, before: Timestamp, limit: usize) -> Result<usize> {
-        commands::forget_records(self, before, limit).await
-    }
-
     async fn copies(&mut self, ids: &[InstanceId]) -> Result<Vec<(InstanceId, NewRow)>> {
         load::copies(self, ids).await
-    }
-
-    async fn supersede(&mut self, ids: &[InstanceId]) -> Result<()> {
-        write::supersede(self, ids)
     }
 
     async fn adopt(&mut self, from: (InstanceId, BarrierNumber), by: InstanceId) -> Result<u32> {
@@ -434,10 +341,6 @@ impl Txn for Transaction<'_> {
 
     async fn holders(&mut self, ids: &[InstanceId]) -> Result<Vec<Holder>> {
         keys::holders(self, ids).await
-    }
-
-    async fn open(&mut self, id: InstanceId, row: &NewRow) -> Result<()> {
-        insert::open(self, id, row)
     }
 
     async fn live_children(&mut self, parents: &[InstanceId]) -> Result<Vec<Touched>> {
@@ -468,5 +371,9 @@ impl Txn for Transaction<'_> {
 
     async fn above(&mut self, after: InstanceId, limit: usize) -> Result<Vec<Touched>> {
         load::above(self, after, limit).await
+    }
+
+    async fn hold_outbox(&mut self, ids: &[OutboxId]) -> Result<Option<Vec<OutboxId>>> {
+        outbox::hold(self, ids).await
     }
 }

@@ -208,16 +208,6 @@ pub(crate) fn expire_workers(
     )
 }
 
-/// Deletes workers that died long ago; returns how many.
-pub(crate) async fn forget_workers(
-    txn: &mut Transaction<'_>,
-    before: Timestamp,
-    limit: usize,
-) -> Result<usize> {
-    let params = vec![Param::one(before), Param::one(limit)];
-    Ok(txn.read(FORGET_WORKERS, params).await?.len())
-}
-
 /// Reads rows of the workers table.
 pub(crate) fn read_workers(rows: &[Row]) -> Result<Vec<Worker>> {
     each(rows, worker)

@@ -6,12 +6,12 @@ use abide_core::model::{
     Timestamp, WaitId, Waiter, WorkerId,
 };
 use abide_core::rules::commit::InboxNeeds;
-use abide_kernel::{ClaimRequest, EventLookup, NewEvent, PathId, Span, Term};
+use abide_kernel::{ClaimRequest, EventLookup, Forget, NewEvent, PathId, Span, Term};
 use rusqlite::{Connection, StatementStatus, params};
 
 use crate::columns;
 use crate::plans_tests::all_by_their_index;
-use crate::sql::{claim, commands, events, inbox, load, lookback, waiters, workers};
+use crate::sql::{claim, commands, events, inbox, load, lookback, sweep, waiters, workers};
 
 const QUEUES: [&str; 4] = ["default", "mail", "night", "slow"];
 /// The last one is served by no worker.
@@ -350,7 +350,8 @@ fn cost_of_events(conn: &Connection) -> Vec<i32> {
     assert_eq!(waiters::totals(conn, &[name("paid")]).unwrap().len(), 1);
     costs.push(steps(conn, waiters::TOTAL));
     costs.extend(cost_of_looking_back(conn, stored[0].0));
-    let old = events::forget(conn, Timestamp::from_micros(900), 5).unwrap();
+    let old = Forget::Events(Timestamp::from_micros(900));
+    let old = sweep::forget(conn, old, 5).unwrap();
     assert_eq!(old, 5);
     costs.push(steps(conn, events::OLD));
     costs.push(steps(conn, events::DELETE_TERMS));

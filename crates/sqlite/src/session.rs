@@ -1,17 +1,17 @@
 //! A kernel transaction on a connection: every call runs one or a few statements, and is complete when it returns.
 
 use abide_core::model::{
-    BarrierNumber, Child, Claimed, Closing, Command, CommandId, CommandKind, ContractId, Declared,
-    DocumentKind, Event, EventSequence, HistoryRow, InstanceId, Json, Key, Lane, Name, NewRow,
-    OutboxId, Pending, Policies, Priority, RequestId, Row, Scopes, Sequence, Started, Target,
-    Timestamp, Waiter, Worker, WorkerId,
+    BarrierNumber, Child, Claimed, Command, CommandId, CommandKind, ContractId, Declared, Event,
+    EventSequence, HistoryRow, InstanceId, Json, Key, Lane, Name, NewRow, OutboxId, Pending,
+    Policies, Priority, RequestId, Row, Scopes, Sequence, Started, Target, Timestamp, Waiter,
+    Worker, WorkerId,
 };
 use abide_core::rules::commit::InboxNeeds;
 use abide_core::rules::retention::Kin;
 use abide_kernel::{
-    Advance, Changes, ClaimRequest, Cursor, EventLookup, EventPaths, Expiring, Found, FoundEvents,
-    Holder, Lapsed, LookbackPath, MovedHistory, NewEvent, NewWorker, OutboxProblem, OutboxRows,
-    Partition, PathId, Recall, Result, Span, Surroundings, Term, Touched, Txn, TypeTotal,
+    Advance, Changes, ClaimRequest, Cursor, EventLookup, EventPaths, Expiring, Forget, Found,
+    FoundEvents, Holder, Lapsed, LookbackPath, NewEvent, NewWorker, Partition, PathId, Recall,
+    Result, Span, Surroundings, Touched, Txn, TypeTotal, Write,
 };
 use rusqlite::Connection;
 use send_wrapper::SendWrapper;
@@ -39,7 +39,7 @@ impl<'s> Session<'s> {
     }
 
     /// Loads rows, from the cache if they are in it.
-    fn load(&mut self, ids: &[InstanceId]) -> rusqlite::Result<Vec<Row>> {
+    fn rows(&mut self, ids: &[InstanceId]) -> rusqlite::Result<Vec<Row>> {
         let mut loader = load::Loader::new(&self.conn);
         let mut rows = Vec::with_capacity(ids.len());
         for id in ids {
@@ -53,13 +53,13 @@ impl<'s> Session<'s> {
     }
 
     /// Removes rows from the cache that are written without having been loaded first.
-    fn forget(&mut self, ids: &[InstanceId]) {
+    fn forget_rows(&mut self, ids: &[InstanceId]) {
         for id in ids {
             self.cache.take(*id);
         }
     }
 
-    fn write(&mut self, changes: &Changes<'_>, now: Timestamp) -> rusqlite::Result<()> {
+    fn change(&mut self, changes: &Changes<'_>, now: Timestamp) -> rusqlite::Result<()> {
         let Changes {
             given_up,
             advances,
@@ -96,28 +96,40 @@ impl<'s> Session<'s> {
         }
         Ok(())
     }
-}
 
-impl OutboxRows for Session<'_> {
-    async fn hold_outbox(&mut self, ids: &[OutboxId]) -> Result<Option<Vec<OutboxId>>> {
-        outbox::hold(&self.conn, ids).map(Some).map_err(classed)
-    }
-
-    async fn settle_outbox(
-        &mut self,
-        held: &[OutboxId],
-        refused: &[(OutboxId, OutboxProblem)],
-        now: Timestamp,
-    ) -> Result<()> {
-        outbox::settle(&self.conn, held, refused, now).map_err(classed)
-    }
-
-    async fn settle_refused(&mut self, ids: &[OutboxId], again: bool) -> Result<usize> {
-        outbox::settle_refused(&self.conn, ids, again).map_err(classed)
-    }
-
-    async fn forget_refused(&mut self, before: Timestamp, limit: usize) -> Result<usize> {
-        outbox::forget_refused(&self.conn, before, limit).map_err(classed)
+    fn put(&mut self, what: Write<'_>) -> rusqlite::Result<()> {
+        let conn = *self.conn;
+        match what {
+            Write::Declare(declared) => machines::declare(conn, declared),
+            Write::MoveHistory(rows) => update::move_history(conn, rows),
+            Write::Open(id, row) => {
+                self.forget_rows(&[id]);
+                insert::open(conn, id, row)
+            }
+            Write::Supersede(ids) => {
+                self.forget_rows(ids);
+                runs::supersede(conn, ids)
+            }
+            Write::Delete(ids) => sweep::delete(conn, ids),
+            Write::ForgetChains(chains) => sweep::forget_chains(conn, chains),
+            Write::Reorder { back, front } => partitions::reorder(conn, back, front),
+            Write::RewriteWorker(worker) => workers::rewrite(conn, worker),
+            Write::ExpireWorkers(ids, now) => workers::expire(conn, ids, now),
+            Write::Define(contracts, now) => contracts::define(conn, contracts, now),
+            Write::NoteContracts { ids, before, now } => contracts::note(conn, ids, before, now),
+            Write::ForgetContracts(ids) => contracts::forget(conn, ids),
+            Write::Keep(documents, now) => documents::keep(conn, documents, now),
+            Write::InsertCommands(commands) => commands::insert(conn, commands),
+            Write::RewriteCommands(commands) => commands::rewrite(conn, commands),
+            Write::Close(closings, now) => commands::close(conn, closings, now),
+            Write::MovePending(moves) => commands::move_pending(conn, moves),
+            Write::OpenWaiters(waiters) => waiters::open(conn, waiters),
+            Write::CloseWaiters(instances) => waiters::close(conn, instances),
+            Write::UsePath(id, now) => lookback::used(conn, id, now),
+            Write::WriteTerms(terms) => lookback::write(conn, terms),
+            Write::Remember(answers, now) => requests::remember(conn, answers, now),
+            Write::SettleOutbox { held, refused, now } => outbox::settle(conn, held, refused, now),
+        }
     }
 }
 
@@ -130,24 +142,24 @@ impl Txn for Session<'_> {
         machines::declared(&self.conn, machines).map_err(classed)
     }
 
-    async fn declare(&mut self, declared: &[Declared]) -> Result<()> {
-        machines::declare(&self.conn, declared).map_err(classed)
-    }
-
     async fn lock(&mut self, ids: &[InstanceId]) -> Result<Vec<Row>> {
-        self.load(ids).map_err(classed)
+        self.rows(ids).map_err(classed)
     }
 
     async fn update(&mut self, changes: &Changes<'_>, now: Timestamp) -> Result<()> {
-        self.write(changes, now).map_err(classed)
+        self.change(changes, now).map_err(classed)
     }
 
     async fn append(&mut self, rows: &[HistoryRow]) -> Result<()> {
         update::append(&self.conn, rows).map_err(classed)
     }
 
-    async fn move_history(&mut self, rows: &[MovedHistory]) -> Result<()> {
-        update::move_history(&self.conn, rows).map_err(classed)
+    async fn write(&mut self, what: Write<'_>) -> Result<()> {
+        self.put(what).map_err(classed)
+    }
+
+    async fn forget(&mut self, what: Forget<'_>, limit: usize) -> Result<usize> {
+        sweep::forget(&self.conn, what, limit).map_err(classed)
     }
 
     async fn claim(&mut self, request: &ClaimRequest, now: Timestamp) -> Result<Vec<Claimed>> {
@@ -208,10 +220,6 @@ impl Txn for Session<'_> {
         partitions::partitions(&self.conn, keys).map_err(classed)
     }
 
-    async fn reorder(&mut self, back: &[InstanceId], front: &[InstanceId]) -> Result<()> {
-        partitions::reorder(&self.conn, back, front).map_err(classed)
-    }
-
     async fn insert_worker(&mut self, worker: &NewWorker, now: Timestamp) -> Result<Worker> {
         workers::insert(&self.conn, worker, now).map_err(classed)
     }
@@ -231,18 +239,6 @@ impl Txn for Session<'_> {
         until: Timestamp,
     ) -> Result<Vec<WorkerId>> {
         workers::renew(&self.conn, workers, now, until).map_err(classed)
-    }
-
-    async fn rewrite_worker(&mut self, worker: &Worker) -> Result<()> {
-        workers::rewrite(&self.conn, worker).map_err(classed)
-    }
-
-    async fn expire_workers(&mut self, workers: &[WorkerId], now: Timestamp) -> Result<()> {
-        workers::expire(&self.conn, workers, now).map_err(classed)
-    }
-
-    async fn forget_workers(&mut self, before: Timestamp, limit: usize) -> Result<usize> {
-        workers::forget(&self.conn, before, limit).map_err(classed)
     }
 
     async fn held_by(
@@ -285,31 +281,6 @@ impl Txn for Session<'_> {
         sweep::expired_children(&self.conn, parents, before, limit).map_err(classed)
     }
 
-    async fn trim(&mut self, ids: &[InstanceId], limit: usize) -> Result<usize> {
-        sweep::trim(&self.conn, ids, limit).map_err(classed)
-    }
-
-    async fn forget_chains(&mut self, chains: &[InstanceId]) -> Result<()> {
-        sweep::forget_chains(&self.conn, chains).map_err(classed)
-    }
-
-    async fn delete(&mut self, ids: &[InstanceId]) -> Result<()> {
-        sweep::delete(&self.conn, ids).map_err(classed)
-    }
-
-    async fn define(&mut self, contracts: &[(ContractId, Json)], now: Timestamp) -> Result<()> {
-        contracts::define(&self.conn, contracts, now).map_err(classed)
-    }
-
-    async fn note_contracts(
-        &mut self,
-        ids: &[ContractId],
-        before: Timestamp,
-        now: Timestamp,
-    ) -> Result<()> {
-        contracts::note(&self.conn, ids, before, now).map_err(classed)
-    }
-
     async fn named_contracts(
         &mut self,
         above: InstanceId,
@@ -324,18 +295,6 @@ impl Txn for Session<'_> {
         limit: usize,
     ) -> Result<Vec<ContractId>> {
         contracts::unused(&self.conn, before, limit).map_err(classed)
-    }
-
-    async fn forget_contracts(&mut self, ids: &[ContractId]) -> Result<()> {
-        contracts::forget(&self.conn, ids).map_err(classed)
-    }
-
-    async fn keep(
-        &mut self,
-        documents: &[(DocumentKind, &Name, Option<&Json>)],
-        now: Timestamp,
-    ) -> Result<()> {
-        documents::keep(&self.conn, documents, now).map_err(classed)
     }
 
     async fn contracts(&mut self, ids: &[ContractId]) -> Result<Vec<(ContractId, Json)>> {
@@ -374,18 +333,6 @@ impl Txn for Session<'_> {
         inbox::bytes(&self.conn, ids).map_err(classed)
     }
 
-    async fn insert_commands(&mut self, commands: &[Command]) -> Result<()> {
-        commands::insert(&self.conn, commands).map_err(classed)
-    }
-
-    async fn rewrite_commands(&mut self, commands: &[Command]) -> Result<()> {
-        commands::rewrite(&self.conn, commands).map_err(classed)
-    }
-
-    async fn close(&mut self, closings: &[Closing], now: Timestamp) -> Result<()> {
-        commands::close(&self.conn, closings, now).map_err(classed)
-    }
-
     async fn pending(
         &mut self,
         needs: &[(InstanceId, InboxNeeds)],
@@ -420,14 +367,6 @@ impl Txn for Session<'_> {
         waiters::at(&self.conn, probes).map_err(classed)
     }
 
-    async fn open_waiters(&mut self, waiters: &[Waiter]) -> Result<()> {
-        waiters::open(&self.conn, waiters).map_err(classed)
-    }
-
-    async fn close_waiters(&mut self, instances: &[InstanceId]) -> Result<()> {
-        waiters::close(&self.conn, instances).map_err(classed)
-    }
-
     async fn type_totals(&mut self, types: &[Name]) -> Result<Vec<(Name, TypeTotal)>> {
         waiters::totals(&self.conn, types).map_err(classed)
     }
@@ -458,18 +397,6 @@ impl Txn for Session<'_> {
         lookback::add(&self.conn, event_type, path, most, now).map_err(classed)
     }
 
-    async fn use_path(&mut self, id: PathId, now: Timestamp) -> Result<()> {
-        lookback::used(&self.conn, id, now).map_err(classed)
-    }
-
-    async fn forget_paths(&mut self, before: Timestamp, limit: usize) -> Result<usize> {
-        lookback::forget(&self.conn, before, limit).map_err(classed)
-    }
-
-    async fn write_terms(&mut self, terms: &[Term]) -> Result<()> {
-        lookback::write(&self.conn, terms).map_err(classed)
-    }
-
     async fn events_above(
         &mut self,
         event_type: &Name,
@@ -479,60 +406,22 @@ impl Txn for Session<'_> {
         events::above(&self.conn, event_type, above, limit).map_err(classed)
     }
 
-    async fn forget_events(&mut self, before: Timestamp, limit: usize) -> Result<usize> {
-        events::forget(&self.conn, before, limit).map_err(classed)
-    }
-
     async fn recall(&mut self, ids: &[&RequestId]) -> Result<Vec<Recall>> {
         requests::recall(&self.conn, ids).map_err(classed)
-    }
-
-    async fn remember(
-        &mut self,
-        answers: &[(&RequestId, Option<&str>)],
-        now: Timestamp,
-    ) -> Result<()> {
-        requests::remember(&self.conn, answers, now).map_err(classed)
-    }
-
-    async fn forget_requests(&mut self, before: Timestamp, limit: usize) -> Result<usize> {
-        requests::forget(&self.conn, before, limit).map_err(classed)
-    }
-
-    async fn move_pending(&mut self, moves: &[(InstanceId, InstanceId)]) -> Result<()> {
-        commands::move_pending(&self.conn, moves).map_err(classed)
-    }
-
-    async fn expire_held(&mut self, now: Timestamp, limit: usize) -> Result<usize> {
-        commands::expire_held(&self.conn, now, limit).map_err(classed)
-    }
-
-    async fn forget_records(&mut self, before: Timestamp, limit: usize) -> Result<usize> {
-        commands::forget(&self.conn, before, limit).map_err(classed)
     }
 
     async fn copies(&mut self, ids: &[InstanceId]) -> Result<Vec<(InstanceId, NewRow)>> {
         runs::copies(&self.conn, ids).map_err(classed)
     }
 
-    async fn supersede(&mut self, ids: &[InstanceId]) -> Result<()> {
-        self.forget(ids);
-        runs::supersede(&self.conn, ids).map_err(classed)
-    }
-
     async fn adopt(&mut self, from: (InstanceId, BarrierNumber), by: InstanceId) -> Result<u32> {
         let children = runs::adopt(&self.conn, from, by).map_err(classed)?;
-        self.forget(&children);
+        self.forget_rows(&children);
         Ok(u32::try_from(children.len()).unwrap_or(u32::MAX))
     }
 
     async fn holders(&mut self, ids: &[InstanceId]) -> Result<Vec<Holder>> {
         keys::holders(&self.conn, ids).map_err(classed)
-    }
-
-    async fn open(&mut self, id: InstanceId, row: &NewRow) -> Result<()> {
-        self.forget(&[id]);
-        insert::open(&self.conn, id, row).map_err(classed)
     }
 
     async fn live_children(&mut self, parents: &[InstanceId]) -> Result<Vec<Touched>> {
@@ -563,5 +452,9 @@ impl Txn for Session<'_> {
 
     async fn above(&mut self, after: InstanceId, limit: usize) -> Result<Vec<Touched>> {
         load::above(&self.conn, after, limit).map_err(classed)
+    }
+
+    async fn hold_outbox(&mut self, ids: &[OutboxId]) -> Result<Option<Vec<OutboxId>>> {
+        outbox::hold(&self.conn, ids).map(Some).map_err(classed)
     }
 }

@@ -16,6 +16,7 @@ mod tables;
 #[cfg(feature = "conformance")]
 mod tamper;
 mod txn;
+mod write;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -23,8 +24,8 @@ use abide_core::model::Limits;
 use futures_util::future::BoxFuture;
 
 use crate::{
-    Answer, Bus, Clock, Error, Listener, Op, OutboxRows, Query, QueryResult, Result, Store,
-    SystemClock, judge, run_now,
+    Answer, Bus, Clock, Error, Listener, Op, Query, QueryResult, Result, Store, SystemClock, judge,
+    run_now,
 };
 use pieces::MemoryTxn;
 use tables::Tables;
@@ -98,9 +99,6 @@ impl std::fmt::Debug for Memory {
             .finish_non_exhaustive()
     }
 }
-
-/// Without SQL no rows can be inserted, so there is no outbox.
-impl OutboxRows for MemoryTxn<'_> {}
 
 impl Store for Memory {
     fn run(&self, ops: Arc<[Op]>) -> BoxFuture<'_, Result<Vec<Answer>>> {

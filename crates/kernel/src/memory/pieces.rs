@@ -91,7 +91,7 @@ impl<'t> MemoryTxn<'t> {
         Err(Error::Broken(problem))
     }
 
-    pub fn write(
+    pub fn put_row(
         &mut self,
         row: &Row,
         state: Option<&Json>,

@@ -5,23 +5,21 @@ use std::collections::BTreeSet;
 use std::ops::Bound;
 
 use abide_core::model::{
-    BarrierNumber, Child, Claimed, Closing, Command, CommandId, CommandKind, CommandStatus,
-    ContractId, Declared, DocumentKind, Event, EventSequence, HistoryRow, Instance, InstanceId,
-    Json, Key, Lane, Name, NewRow, Pending, Policies, Priority, RequestId, Row, Scope, Scopes,
-    Sequence, Started, Target, Timestamp, Waiter, Worker, WorkerId,
+    BarrierNumber, Child, Claimed, Command, CommandId, CommandKind, ContractId, Declared, Event,
+    EventSequence, HistoryRow, Instance, InstanceId, Json, Key, Lane, Name, NewRow, Pending, Policies,
+    Priority, RequestId, Row, Sequence, Started, Target, Timestamp, Waiter, Worker, WorkerId,
 };
 use abide_core::rules::commit::InboxNeeds;
 use abide_core::rules::retention::Kin;
 
-use super::events::spot_of;
 use super::pieces::{MemoryTxn, placed};
 use super::record::{policies, to_pending};
 use super::shapes;
-use super::tables::{Carried, RequestKey};
+use super::write::request_key;
 use crate::{
-    Changes, ClaimRequest, Cursor, EventLookup, EventPaths, Expiring, Found, FoundEvents, GivenUp,
-    Holder, Lapsed, LookbackPath, MovedHistory, NewEvent, NewWorker, Partition, PathId, Recall,
-    Result, Span, Surroundings, Term, Touched, Txn, TypeTotal,
+    Changes, ClaimRequest, Cursor, EventLookup, EventPaths, Expiring, Forget, Found, FoundEvents,
+    GivenUp, Holder, Lapsed, LookbackPath, NewEvent, NewWorker, Partition, PathId, Recall, Result,
+    Span, Surroundings, Touched, Txn, TypeTotal, Write,
 };
 
 impl Txn for MemoryTxn<'_> {
@@ -50,18 +48,6 @@ impl Txn for MemoryTxn<'_> {
             .collect())
     }
 
-    async fn declare(&mut self, declared: &[Declared]) -> Result<()> {
-        for one in declared {
-            let lane = Lane {
-                machine: one.machine.clone(),
-                version: one.version,
-            };
-            let undo = self.tables.put_declared(lane, Some(one.clone()));
-            self.log.push(undo);
-        }
-        Ok(())
-    }
-
     async fn lock(&mut self, ids: &[InstanceId]) -> Result<Vec<Row>> {
         Ok(ids
             .iter()
@@ -80,18 +66,18 @@ impl Txn for MemoryTxn<'_> {
         }
         for advance in &changes.advances {
             self.expect(advance.row, shapes::advanced)?;
-            self.write(advance.row, advance.state, None, now)?;
+            self.put_row(advance.row, advance.state, None, now)?;
         }
         for finish in &changes.finishes {
             self.expect(finish.row, shapes::finished)?;
-            self.write(finish.row, None, finish.result, now)?;
+            self.put_row(finish.row, None, finish.result, now)?;
         }
         for wake in &changes.wakes {
             self.expect(wake.row, shapes::woken)?;
-            self.write(wake.row, None, None, now)?;
+            self.put_row(wake.row, None, None, now)?;
         }
         for change in &changes.moves {
-            self.write(change.row, change.state, change.result, now)?;
+            self.put_row(change.row, change.state, change.result, now)?;
         }
         for leased in &changes.leases {
             let mut record = self.copy(leased.id)?;
@@ -110,13 +96,12 @@ impl Txn for MemoryTxn<'_> {
         Ok(())
     }
 
-    async fn move_history(&mut self, rows: &[MovedHistory]) -> Result<()> {
-        for MovedHistory { was, row } in rows {
-            let noted = Self::noted(row)?;
-            let undo = self.tables.move_row(row.instance, *was, noted)?;
-            self.log.push(undo);
-        }
-        Ok(())
+    async fn write(&mut self, what: Write<'_>) -> Result<()> {
+        self.write_now(what)
+    }
+
+    async fn forget(&mut self, what: Forget<'_>, limit: usize) -> Result<usize> {
+        self.forget_now(what, limit)
     }
 
     async fn claim(&mut self, request: &ClaimRequest, now: Timestamp) -> Result<Vec<Claimed>> {
@@ -230,11 +215,6 @@ impl Txn for MemoryTxn<'_> {
         Ok(keys.iter().map(partition).collect())
     }
 
-    async fn reorder(&mut self, back: &[InstanceId], front: &[InstanceId]) -> Result<()> {
-        self.set_behind(back, true)?;
-        self.set_behind(front, false)
-    }
-
     async fn insert_worker(&mut self, worker: &NewWorker, now: Timestamp) -> Result<Worker> {
         let worker = Worker {
             id: self.tables.next_worker(),
@@ -245,8 +225,7 @@ impl Txn for MemoryTxn<'_> {
             lanes: worker.lanes.clone(),
             build: worker.build.clone(),
         };
-        let undo = self.tables.put_worker(worker.id, Some(worker.clone()));
-        self.log.push(undo);
+        self.put_worker(worker.id, Some(worker.clone()));
         Ok(worker)
     }
 
@@ -286,44 +265,10 @@ impl Txn for MemoryTxn<'_> {
                 lease_until: worker.lease_until.max(until),
                 ..worker.clone()
             };
-            self.rewrite_worker(&worker).await?;
+            self.put_worker(*id, Some(worker));
             renewed.push(*id);
         }
         Ok(renewed)
-    }
-
-    async fn rewrite_worker(&mut self, worker: &Worker) -> Result<()> {
-        let undo = self.tables.put_worker(worker.id, Some(worker.clone()));
-        self.log.push(undo);
-        Ok(())
-    }
-
-    async fn expire_workers(&mut self, workers: &[WorkerId], now: Timestamp) -> Result<()> {
-        for id in workers {
-            let Some(worker) = self.tables.workers().get(id) else {
-                continue;
-            };
-            let expired = Worker {
-                lease_until: worker.lease_until.min(now),
-                ..worker.clone()
-            };
-            let undo = self.tables.put_worker(*id, Some(expired));
-            self.log.push(undo);
-        }
-        Ok(())
-    }
-
-    async fn forget_workers(&mut self, before: Timestamp, limit: usize) -> Result<usize> {
-        let workers = self.tables.workers().values();
-        let held = &self.tables.index().held;
-        let holds = |id| held.iter().any(|(worker, _)| *worker == id);
-        let dead = workers.filter(|worker| worker.lease_until < before && !holds(worker.id));
-        let dead: Vec<WorkerId> = dead.map(|worker| worker.id).take(limit).collect();
-        for id in &dead {
-            let undo = self.tables.put_worker(*id, None);
-            self.log.push(undo);
-        }
-        Ok(dead.len())
     }
 
     async fn held_by(
@@ -395,43 +340,6 @@ impl Txn for MemoryTxn<'_> {
         Ok(old.take(limit).collect())
     }
 
-    async fn trim(&mut self, ids: &[InstanceId], limit: usize) -> Result<usize> {
-        self.trim_now(ids, limit)
-    }
-
-    async fn forget_chains(&mut self, chains: &[InstanceId]) -> Result<()> {
-        for chain in chains {
-            let deduped: Vec<CommandId> = self.tables.commands().deduped_in(*chain).collect();
-            for command in deduped {
-                self.put_command(command, None)?;
-            }
-        }
-        Ok(())
-    }
-
-    async fn delete(&mut self, ids: &[InstanceId]) -> Result<()> {
-        for id in ids {
-            let undo = self.tables.put(*id, None)?;
-            self.log.push(undo);
-        }
-        Ok(())
-    }
-
-    async fn define(&mut self, contracts: &[(ContractId, Json)], now: Timestamp) -> Result<()> {
-        self.define_now(contracts, now);
-        Ok(())
-    }
-
-    async fn note_contracts(
-        &mut self,
-        ids: &[ContractId],
-        before: Timestamp,
-        now: Timestamp,
-    ) -> Result<()> {
-        self.note_now(ids, before, now);
-        Ok(())
-    }
-
     async fn named_contracts(
         &mut self,
         above: InstanceId,
@@ -446,22 +354,6 @@ impl Txn for MemoryTxn<'_> {
         limit: usize,
     ) -> Result<Vec<ContractId>> {
         Ok(self.unused_since(before, limit))
-    }
-
-    async fn forget_contracts(&mut self, ids: &[ContractId]) -> Result<()> {
-        for id in ids {
-            self.put_contract(*id, None);
-        }
-        Ok(())
-    }
-
-    async fn keep(
-        &mut self,
-        documents: &[(DocumentKind, &Name, Option<&Json>)],
-        now: Timestamp,
-    ) -> Result<()> {
-        self.keep_now(documents, now);
-        Ok(())
     }
 
     async fn contracts(&mut self, ids: &[ContractId]) -> Result<Vec<(ContractId, Json)>> {
@@ -539,33 +431,6 @@ impl Txn for MemoryTxn<'_> {
         Ok(sizes.collect())
     }
 
-    async fn insert_commands(&mut self, commands: &[Command]) -> Result<()> {
-        for command in commands {
-            self.put_command(command.id, Some(command.clone()))?;
-        }
-        Ok(())
-    }
-
-    async fn rewrite_commands(&mut self, commands: &[Command]) -> Result<()> {
-        self.insert_commands(commands).await
-    }
-
-    async fn close(&mut self, closings: &[Closing], now: Timestamp) -> Result<()> {
-        for closing in closings {
-            let mut command = self.command(closing.id)?;
-            command.status = closing.status;
-            command.wait_id = closing.wait_id.clone().or(command.wait_id);
-            command.step_sequence = closing.step_sequence;
-            command.operation = closing.operation;
-            command.graph_step = closing.graph_step.clone();
-            command.result = closing.result.clone();
-            command.error = closing.error.clone();
-            command.closed_at = Some(now);
-            self.put_command(closing.id, Some(command))?;
-        }
-        Ok(())
-    }
-
     async fn pending(
         &mut self,
         needs: &[(InstanceId, InboxNeeds)],
@@ -621,26 +486,6 @@ impl Txn for MemoryTxn<'_> {
         let events = self.tables.events();
         let found = probes.iter().flat_map(|probe| events.at(probe));
         Ok(found.cloned().collect())
-    }
-
-    async fn open_waiters(&mut self, waiters: &[Waiter]) -> Result<()> {
-        for waiter in waiters {
-            let undo = self
-                .tables
-                .put_waiter(spot_of(waiter), Some(waiter.clone()));
-            self.log.push(undo);
-        }
-        Ok(())
-    }
-
-    async fn close_waiters(&mut self, instances: &[InstanceId]) -> Result<()> {
-        for id in instances {
-            for spot in self.tables.events().spots(*id) {
-                let undo = self.tables.put_waiter(spot, None);
-                self.log.push(undo);
-            }
-        }
-        Ok(())
     }
 
     async fn type_totals(&mut self, types: &[Name]) -> Result<Vec<(Name, TypeTotal)>> {
@@ -700,24 +545,6 @@ impl Txn for MemoryTxn<'_> {
         Ok(self.add_path_now(event_type, path, most, now))
     }
 
-    async fn use_path(&mut self, id: PathId, now: Timestamp) -> Result<()> {
-        self.use_path_now(id, now);
-        Ok(())
-    }
-
-    async fn forget_paths(&mut self, before: Timestamp, limit: usize) -> Result<usize> {
-        Ok(self.forget_paths_now(before, limit))
-    }
-
-    async fn write_terms(&mut self, terms: &[Term]) -> Result<()> {
-        self.write_terms_now(terms);
-        Ok(())
-    }
-
-    async fn forget_events(&mut self, before: Timestamp, limit: usize) -> Result<usize> {
-        Ok(self.forget_events_now(before, limit))
-    }
-
     async fn recall(&mut self, ids: &[&RequestId]) -> Result<Vec<Recall>> {
         let known = ids.iter().map(|id| {
             let found = self.tables.requests().get(&request_key(id));
@@ -729,103 +556,11 @@ impl Txn for MemoryTxn<'_> {
         Ok(known.collect())
     }
 
-    async fn remember(
-        &mut self,
-        answers: &[(&RequestId, Option<&str>)],
-        now: Timestamp,
-    ) -> Result<()> {
-        for (id, answer) in answers {
-            let carried = Carried {
-                fingerprint: id.fingerprint.clone(),
-                answer: answer.map(str::to_owned),
-                at: now,
-            };
-            let undo = self.tables.put_request(request_key(id), Some(carried));
-            self.log.push(undo);
-        }
-        Ok(())
-    }
-
-    async fn forget_requests(&mut self, before: Timestamp, limit: usize) -> Result<usize> {
-        let requests = self.tables.requests().iter();
-        let old = requests.filter(|(_, carried)| carried.at < before);
-        let old: Vec<RequestKey> = old.take(limit).map(|(key, _)| key.clone()).collect();
-        for key in &old {
-            let undo = self.tables.put_request(key.clone(), None);
-            self.log.push(undo);
-        }
-        Ok(old.len())
-    }
-
-    async fn move_pending(&mut self, moves: &[(InstanceId, InstanceId)]) -> Result<()> {
-        for (from, to) in moves {
-            let pending: Vec<Command> = self
-                .tables
-                .commands()
-                .pending(*from)
-                .map(|command| Command::clone(command))
-                .collect();
-            for (number, mut command) in (1..).zip(pending) {
-                command.instance = Some(*to);
-                command.command_sequence = Some(Sequence(number));
-                self.put_command(command.id, Some(command))?;
-            }
-        }
-        Ok(())
-    }
-
-    async fn expire_held(&mut self, now: Timestamp, limit: usize) -> Result<usize> {
-        let over: Vec<Command> = self
-            .tables
-            .commands()
-            .all()
-            .filter(|command| command.status == CommandStatus::Held)
-            .filter(|command| command.hold_until.is_some_and(|until| until <= now))
-            .take(limit)
-            .map(|command| Command::clone(command))
-            .collect();
-        let count = over.len();
-        for mut command in over {
-            command.status = CommandStatus::Expired;
-            command.closed_at = Some(now);
-            self.put_command(command.id, Some(command))?;
-        }
-        Ok(count)
-    }
-
-    async fn forget_records(&mut self, before: Timestamp, limit: usize) -> Result<usize> {
-        let old: Vec<CommandId> = self
-            .tables
-            .commands()
-            .all()
-            .filter(|command| command.instance.is_none() && command.received_at < before)
-            .filter(|command| command.status != CommandStatus::Held)
-            .take(limit)
-            .map(|command| command.id)
-            .collect();
-        for id in &old {
-            self.put_command(*id, None)?;
-        }
-        Ok(old.len())
-    }
-
     async fn copies(&mut self, ids: &[InstanceId]) -> Result<Vec<(InstanceId, NewRow)>> {
         let records = ids.iter().filter_map(|id| self.record(*id));
         Ok(records
             .map(|record| (record.id, record.clone().into()))
             .collect())
-    }
-
-    async fn supersede(&mut self, ids: &[InstanceId]) -> Result<()> {
-        for id in ids {
-            let mut record = self.copy(*id)?;
-            record.scope = Scope::NEVER;
-            record.unique_scope = Scope::NEVER;
-            record.row.scopes = Scopes::NONE;
-            record.row.parent_barrier = BarrierNumber::default();
-            self.reinsert(record)?;
-        }
-        Ok(())
     }
 
     async fn adopt(&mut self, from: (InstanceId, BarrierNumber), by: InstanceId) -> Result<u32> {
@@ -840,13 +575,6 @@ impl Txn for MemoryTxn<'_> {
 
     async fn holders(&mut self, ids: &[InstanceId]) -> Result<Vec<Holder>> {
         Ok(self.holders_of_keys(ids))
-    }
-
-    async fn open(&mut self, id: InstanceId, row: &NewRow) -> Result<()> {
-        let reserved = self.copy(id)?;
-        let mut record = row.clone().into_instance(id);
-        record.row.created_at = reserved.created_at;
-        self.reinsert(record)
     }
 
     async fn live_children(&mut self, parents: &[InstanceId]) -> Result<Vec<Touched>> {
@@ -891,8 +619,4 @@ impl Txn for MemoryTxn<'_> {
         let ids = self.tables.records().range(above).take(limit);
         Ok(ids.filter_map(|(id, _)| self.touched(*id)).collect())
     }
-}
-
-fn request_key(id: &RequestId) -> RequestKey {
-    (id.caller.clone(), id.key.clone(), id.part)
 }

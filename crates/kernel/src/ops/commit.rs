@@ -26,7 +26,7 @@ use super::restarted::moved;
 use super::{runs, start};
 use crate::ledger::Ledger;
 use crate::run::Turn;
-use crate::{Result, Txn, TypeTotal, terms};
+use crate::{Result, Txn, TypeTotal, Write, terms};
 
 /// Commits outcomes of steps: the rows, the children that they spawn and the parents that they wake, in one transaction
 /// (rules 1.1, 1.3, 4, 10). Each entry has its own answer; a stale or refused one changes nothing.
@@ -281,7 +281,7 @@ pub(crate) async fn close<T: Txn>(turn: &mut Turn<'_, T>, closings: &[Closing]) 
     turn.effects
         .answered
         .extend(answered.map(|closing| closing.id));
-    turn.txn.close(closings, turn.now).await
+    turn.txn.write(Write::Close(closings, turn.now)).await
 }
 
 /// Computes the rows after those commits that would take a key, and loads the holders of these keys. Reads nothing if

@@ -16,7 +16,7 @@ use abide_core::rules::similar;
 use super::{resolve, signal_with_start};
 use crate::ledger::Ledger;
 use crate::run::Turn;
-use crate::{Found, Result, Txn, terms};
+use crate::{Found, Result, Txn, Write, terms};
 
 /// The result of one signal or update: its answer, or a refusal that leaves no record.
 pub(crate) type Each = std::result::Result<Delivered, Refusal>;
@@ -130,7 +130,7 @@ impl Post<'_> {
         }
         // Before the rows: an instance that cannot be woken ends, and closes its inbox (rule 2.8).
         if !post.records.is_empty() {
-            turn.txn.insert_commands(&post.records).await?;
+            turn.txn.write(Write::InsertCommands(&post.records)).await?;
         }
         post.ledger.write(turn).await?;
         for command in post.records {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use abide_core::model::{DocumentKind, Json, Name};
 
 use crate::run::Turn;
-use crate::{Answer, Result, Txn};
+use crate::{Answer, Result, Txn, Write};
 
 /// Writes documents. Of several entries for one document the last counts. All or nothing.
 pub(crate) async fn keep<T: Txn>(
@@ -28,7 +28,7 @@ pub(crate) async fn keep<T: Txn>(
         .map(|((kind, name), body)| (kind, name, body))
         .collect();
     if !last.is_empty() {
-        turn.txn.keep(&last, turn.now).await?;
+        turn.txn.write(Write::Keep(&last, turn.now)).await?;
     }
     Ok(Answer::Done)
 }

@@ -11,7 +11,7 @@ use abide_core::rules::event::{Payload, index_of};
 
 use super::publish::Opening;
 use crate::run::Turn;
-use crate::{EventLookup, FoundEvents, NewEvent, PathId, Result, Span, Term, Txn};
+use crate::{EventLookup, FoundEvents, NewEvent, PathId, Result, Span, Term, Txn, Write};
 
 /// The maximum number of events that one statement reads.
 const PAGE: usize = 500;
@@ -71,7 +71,7 @@ async fn newest_match<T: Txn>(
     // A sweep may forget the path between two pages. Then it counts as a path on which no wait has looked back.
     while let Some((found, page)) = turn.txn.look_up(&lookup, window.span()).await? {
         if !used && found.used_at + USED_FOR <= turn.now {
-            turn.txn.use_path(found.id, turn.now).await?;
+            turn.txn.write(Write::UsePath(found.id, turn.now)).await?;
             used = true;
         }
         let more = window.pass(&page);
@@ -139,7 +139,7 @@ async fn while_indexing<T: Txn>(
                 found = Some(event);
             }
         }
-        turn.txn.write_terms(&terms).await?;
+        turn.txn.write(Write::WriteTerms(&terms)).await?;
         if !more {
             return Ok(found);
         }

@@ -10,7 +10,7 @@ use abide_core::model::{Name, Refusal, RequestId};
 use futures_util::future::BoxFuture;
 
 use crate::run::Turn;
-use crate::{Answer, Error, Once, Op, Recall, Remembered, Result, Txn};
+use crate::{Answer, Error, Once, Op, Recall, Remembered, Result, Txn, Write};
 
 /// The maximum size of a stored answer, in bytes of JSON. A request with a larger answer is not carried out twice
 /// either: it is refused from then on.
@@ -174,7 +174,7 @@ async fn remember<T: Txn>(
         .iter()
         .map(|(id, text)| (*id, text.as_deref()))
         .collect();
-    turn.txn.remember(&kept, turn.now).await?;
+    turn.txn.write(Write::Remember(&kept, turn.now)).await?;
     for (id, answer) in texts {
         let fingerprint = id.fingerprint.clone();
         let done = Recall::Done {

@@ -22,7 +22,7 @@ use super::workers::locked;
 use super::{resolve, start};
 use crate::ledger::Ledger;
 use crate::run::Turn;
-use crate::{Answer, Found, Result, Txn};
+use crate::{Answer, Found, Result, Txn, Write};
 
 /// Cancels instances, and their children too unless these are to be left (rule 11.1).
 pub(crate) async fn cancel<T: Txn>(
@@ -227,7 +227,7 @@ async fn restart_one<T: Txn>(
         return Ok(Operated::KeyTaken(holder));
     }
     if own || started.iter().all(|one| matches!(one, Started::New(_))) {
-        turn.txn.supersede(&[id]).await?;
+        turn.txn.write(Write::Supersede(&[id])).await?;
     }
     if own {
         started = start::insert(turn, &new).await?;

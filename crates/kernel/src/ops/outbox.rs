@@ -10,7 +10,7 @@ use futures_util::future::BoxFuture;
 
 use crate::outbox::{OutboxAction, OutboxEntry, OutboxProblem};
 use crate::run::Turn;
-use crate::{Answer, Error, Op, Result, Txn};
+use crate::{Answer, Error, Forget, Op, Result, Txn, Write};
 
 /// The outbox rows that a transaction has locked.
 #[derive(Default)]
@@ -104,7 +104,13 @@ pub(crate) fn take<'t, T: Txn>(
         // They are recorded in the order of their rows, whenever they were refused in this transaction.
         refused.sort_by_key(|(id, _)| *id);
         if !rows.is_empty() {
-            turn.txn.settle_outbox(&rows, &refused, turn.now).await?;
+            turn.txn
+                .write(Write::SettleOutbox {
+                    held: &rows,
+                    refused: &refused,
+                    now: turn.now,
+                })
+                .await?;
         }
         Ok(Answer::Outbox {
             taken: rows.len() - refused.len(),
@@ -125,7 +131,11 @@ pub(crate) async fn settle_refused<T: Txn>(
     let ids: Vec<OutboxId> = ids.into_iter().collect();
     let count = match ids.is_empty() {
         true => 0,
-        false => turn.txn.settle_refused(&ids, again).await?,
+        false => {
+            turn.txn
+                .forget(Forget::RefusedById { ids: &ids, again }, ids.len())
+                .await?
+        }
     };
     Ok(Answer::Touched { count, more: false })
 }

@@ -16,7 +16,7 @@ use super::look_back::look_back;
 use super::workers::locked;
 use crate::ledger::Ledger;
 use crate::run::Turn;
-use crate::{Error, EventPaths, NewEvent, Result, Term, Touched, Txn, TypeTotal};
+use crate::{Error, EventPaths, NewEvent, Result, Term, Touched, Txn, TypeTotal, Write};
 
 /// The number of events that one statement reads when a workflow continues to wait.
 const PAGE: usize = 500;
@@ -168,7 +168,7 @@ async fn index<T: Txn>(turn: &mut Turn<'_, T>, new: &[New<'_>], paths: &EventPat
                 }));
             }
         }
-        turn.txn.write_terms(&terms).await?;
+        turn.txn.write(Write::WriteTerms(&terms)).await?;
     }
     Ok(())
 }
@@ -293,7 +293,7 @@ async fn insert_records<T: Txn>(turn: &mut Turn<'_, T>, mut records: Vec<Command
     for (command, found) in records.iter_mut().zip(found) {
         command.key = found.and_then(|found| found.key);
     }
-    turn.txn.insert_commands(&records).await?;
+    turn.txn.write(Write::InsertCommands(&records)).await?;
     for command in records {
         if let Some(id) = command.instance {
             turn.delivered.entry(id).or_default().push(command);

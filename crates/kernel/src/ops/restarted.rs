@@ -9,7 +9,7 @@ use abide_core::rules::start::hand_again as handed_again;
 
 use crate::ledger::Ledger;
 use crate::run::Turn;
-use crate::{Result, Txn};
+use crate::{Result, Txn, Write};
 
 /// Hands the next run what the last step of a failed run was handed, if it begins at the same step: copies of the
 /// signals, or the children that it had joined. Another step did not wait for them, and a workflow begins at its first
@@ -42,7 +42,7 @@ pub(super) async fn hand_again<T: Txn>(
     if again.copies.is_empty() {
         return Ok(());
     }
-    turn.txn.insert_commands(&again.copies).await
+    turn.txn.write(Write::InsertCommands(&again.copies)).await
 }
 
 /// Gives the children that the failed step had joined to the next run. They change their parent, so that they are kept

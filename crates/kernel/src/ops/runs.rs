@@ -8,7 +8,7 @@ use abide_core::rules::start::successor;
 use super::start;
 use crate::ledger::Ledger;
 use crate::run::Turn;
-use crate::{Error, Result, Txn};
+use crate::{Error, Result, Txn, Write};
 
 /// Opens the next runs of instances that continue as new, in the same commit: with the same key, the same place at the
 /// parent's barrier, and all pending commands (rule 2.4).
@@ -40,7 +40,7 @@ pub(crate) async fn go_on<T: Txn>(
         rows.push(row);
     }
     take_newest_contracts(turn, &mut rows).await?;
-    turn.txn.supersede(&ids).await?;
+    turn.txn.write(Write::Supersede(&ids)).await?;
     let started = start::insert(turn, &rows).await?;
     let mut moves = Vec::with_capacity(continued.len());
     for (((id, _), row), started) in continued.iter().zip(&rows).zip(started) {
@@ -65,7 +65,7 @@ pub(crate) async fn go_on<T: Txn>(
     if moves.is_empty() {
         Ok(())
     } else {
-        turn.txn.move_pending(&moves).await
+        turn.txn.write(Write::MovePending(&moves)).await
     }
 }
 

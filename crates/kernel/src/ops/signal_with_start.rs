@@ -9,7 +9,7 @@ use abide_core::rules::deliver;
 use super::deliver::{Each, is_over, new_command, refusal, rejected};
 use super::{resolve, start};
 use crate::run::Turn;
-use crate::{Result, Txn, terms};
+use crate::{Result, Txn, Write, terms};
 
 /// The results of these starts for a batch of signals and updates.
 pub(crate) struct Begun {
@@ -92,7 +92,7 @@ pub(crate) async fn begin<T: Txn>(
         begun.answers.insert(at, Ok(refusal(command, problem)));
     }
     if !records.is_empty() {
-        turn.txn.insert_commands(&records).await?;
+        turn.txn.write(Write::InsertCommands(&records)).await?;
     }
     Ok(begun)
 }

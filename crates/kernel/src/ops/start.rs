@@ -13,7 +13,7 @@ use super::deliver::{rejected, take_in};
 use super::survey;
 use crate::ledger::Ledger;
 use crate::run::Turn;
-use crate::{Answer, Error, Result, Txn, terms};
+use crate::{Answer, Error, Result, Txn, Write, terms};
 
 /// Starts instances. Each start has its own answer (rules 2.2, 2.3).
 pub(crate) async fn start<T: Txn>(
@@ -125,7 +125,7 @@ pub(crate) async fn declare<T: Txn>(
         let declared = turn.txn.declared(&names).await?;
         let contracts = declared.into_iter().filter_map(|one| one.contract);
         survey::note(turn, contracts.collect()).await?;
-        turn.txn.declare(machines).await?;
+        turn.txn.write(Write::Declare(machines)).await?;
     }
     Ok(Answer::Done)
 }
@@ -133,7 +133,7 @@ pub(crate) async fn declare<T: Txn>(
 /// Writes contracts. Records the use of existing ones first, so that none is deleted meanwhile (rule 16.2).
 async fn define<T: Txn>(turn: &mut Turn<'_, T>, contracts: &[(ContractId, Json)]) -> Result<()> {
     survey::note(turn, contracts.iter().map(|(id, _)| *id).collect()).await?;
-    turn.txn.define(contracts, turn.now).await
+    turn.txn.write(Write::Define(contracts, turn.now)).await
 }
 
 /// Inserts rows, and collects the effects of the new ones. A row whose key is reserved for its machine opens the
@@ -236,7 +236,7 @@ async fn open_reserved<T: Txn>(
             let commands = commands.map(|(_, copy)| copy.inbox.commands);
             let mut row = row.clone();
             row.inbox.commands = commands.unwrap_or_default();
-            turn.txn.open(holder, &row).await?;
+            turn.txn.write(Write::Open(holder, &row)).await?;
             *started = Started::New(holder);
         }
     }
@@ -257,7 +257,7 @@ pub(crate) async fn unique_holder<T: Txn>(
     };
     Ok(match turn.txn.insert(&[keyless]).await?.first() {
         Some(Started::New(tried)) => {
-            turn.txn.delete(&[*tried]).await?;
+            turn.txn.write(Write::Delete(&[*tried])).await?;
             None
         }
         Some(Started::Duplicate(holder)) => Some(*holder),
@@ -356,7 +356,7 @@ async fn hand_over<T: Txn>(
         return Ok(());
     }
     ledger.write(turn).await?;
-    turn.txn.rewrite_commands(&written).await
+    turn.txn.write(Write::RewriteCommands(&written)).await
 }
 
 /// Returns the dedup keys of held signals that their chains have accepted before. A restarted chain may have accepted a

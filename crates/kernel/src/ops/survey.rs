@@ -6,7 +6,7 @@ use abide_core::model::{ContractId, Timestamp};
 use abide_core::rules::retention::{CONTRACTS_KEPT, CONTRACTS_NOTED};
 
 use crate::run::Turn;
-use crate::{Answer, Result, Survey, Txn};
+use crate::{Answer, Result, Survey, Txn, Write};
 
 /// The number of instances that one page reads, and the number of contracts that are deleted at once.
 const PAGE: usize = 1_000;
@@ -42,7 +42,7 @@ pub(crate) async fn survey<T: Txn>(turn: &mut Turn<'_, T>, page: Survey) -> Resu
     if unused.is_empty() {
         return Ok(over);
     }
-    turn.txn.forget_contracts(&unused).await?;
+    turn.txn.write(Write::ForgetContracts(&unused)).await?;
     // After a full page there may be more. The next page begins after the last instance, and continues to delete.
     let is_full = unused.len() == PAGE;
     Ok(Answer::Surveyed {
@@ -64,5 +64,11 @@ pub(crate) async fn note<T: Txn>(
     }
     let contracts: Vec<ContractId> = contracts.into_iter().collect();
     let before: Timestamp = turn.now - CONTRACTS_NOTED;
-    turn.txn.note_contracts(&contracts, before, turn.now).await
+    turn.txn
+        .write(Write::NoteContracts {
+            ids: &contracts,
+            before,
+            now: turn.now,
+        })
+        .await
 }

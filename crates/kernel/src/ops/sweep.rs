@@ -7,7 +7,7 @@ use abide_core::model::InstanceId;
 use abide_core::rules::retention::{Kin, REQUESTS_KEPT, is_spared, next_up};
 
 use crate::run::Turn;
-use crate::{Answer, Cursor, Expiring, Result, SweepRequest, Txn};
+use crate::{Answer, Cursor, Expiring, Forget, Result, SweepRequest, Txn, Write};
 
 /// The number of history rows and records that one batch deletes: this many per instance of its limit, and at least the
 /// second number. An instance with more is deleted in several batches.
@@ -27,20 +27,20 @@ pub(crate) async fn sweep<T: Txn>(
     let batch = instances(turn, request).await?;
     // rule 7.8: a signal that was held too long is marked as expired, and a signal that was never taken is deleted like
     // finished instances.
-    let expired = turn.txn.expire_held(turn.now, limit).await?;
+    let expired = turn.txn.forget(Forget::Held(turn.now), limit).await?;
     let forgotten = [
-        turn.txn.forget_records(before, limit).await?,
-        turn.txn.forget_events(before, limit).await?,
+        turn.txn.forget(Forget::Records(before), limit).await?,
+        turn.txn.forget(Forget::Events(before), limit).await?,
         // rule 14.6: a path on which no wait looks back any more costs publishers nothing.
-        turn.txn.forget_paths(before, limit).await?,
+        turn.txn.forget(Forget::Paths(before), limit).await?,
         // rule 1.5: requests are remembered for a day, however long instances are kept.
         turn.txn
-            .forget_requests(turn.now - REQUESTS_KEPT, limit)
+            .forget(Forget::Requests(turn.now - REQUESTS_KEPT), limit)
             .await?,
         // rule 17.3: refused requests are kept for an operator as long as finished instances.
-        turn.txn.forget_refused(before, limit).await?,
+        turn.txn.forget(Forget::Refused(before), limit).await?,
         turn.txn
-            .forget_workers(turn.now - WORKERS_REMEMBERED, limit)
+            .forget(Forget::Workers(turn.now - WORKERS_REMEMBERED), limit)
             .await?,
     ];
     let more = forgotten.into_iter().any(|count| count >= limit);
@@ -149,7 +149,7 @@ async fn with_children<T: Txn>(
 async fn delete<T: Txn>(turn: &mut Turn<'_, T>, gone: &[Expiring], limit: usize) -> Result<usize> {
     let ids: Vec<InstanceId> = gone.iter().map(|one| one.cursor.id).collect();
     let most = limit.saturating_mul(BELONGINGS_EACH).max(BELONGINGS_LEAST);
-    if turn.txn.trim(&ids, most).await? >= most {
+    if turn.txn.forget(Forget::Belongings(&ids), most).await? >= most {
         return Ok(0);
     }
     // rule 2.4: dedup keys belong to the chain, and stay until its last run is deleted.
@@ -162,8 +162,8 @@ async fn delete<T: Txn>(turn: &mut Turn<'_, T>, gone: &[Expiring], limit: usize)
         .map(|(chain, _)| chain)
         .collect();
     if !over.is_empty() {
-        turn.txn.forget_chains(&over).await?;
+        turn.txn.write(Write::ForgetChains(&over)).await?;
     }
-    turn.txn.delete(&ids).await?;
+    turn.txn.write(Write::Delete(&ids)).await?;
     Ok(ids.len())
 }

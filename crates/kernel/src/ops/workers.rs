@@ -15,7 +15,7 @@ use super::restarted::moved;
 use super::skip_locked::Free;
 use crate::ledger::Ledger;
 use crate::run::Turn;
-use crate::{Answer, Extension, NewWorker, Result, Touched, Txn};
+use crate::{Answer, Extension, NewWorker, Result, Touched, Txn, Write};
 
 /// Registers a worker. The claims of an earlier process with its name are taken back at once: its lease is ended here,
 /// and [`reclaim`] finds them (rule 5.3).
@@ -29,7 +29,9 @@ pub(crate) async fn expire<T: Txn>(turn: &mut Turn<'_, T>, name: &Name) -> Resul
     let living = living(turn, name).await?;
     let living: Vec<WorkerId> = living.iter().map(|worker| worker.id).collect();
     if !living.is_empty() {
-        turn.txn.expire_workers(&living, turn.now).await?;
+        turn.txn
+            .write(Write::ExpireWorkers(&living, turn.now))
+            .await?;
     }
     Ok(())
 }
@@ -56,7 +58,7 @@ pub(crate) async fn enlist<T: Txn>(turn: &mut Turn<'_, T>, new: &NewWorker) -> R
         worker.build.clone_from(&new.build);
     }
     if worker != known {
-        turn.txn.rewrite_worker(&worker).await?;
+        turn.txn.write(Write::RewriteWorker(&worker)).await?;
     }
     Ok(worker)
 }
@@ -240,7 +242,9 @@ pub(crate) async fn sign_off<T: Txn>(
     let more = held.len() >= limit;
     let count = put_all_back(turn, worker, &held).await?;
     if !more && !turn.names_only() {
-        turn.txn.expire_workers(&[worker], turn.now).await?;
+        turn.txn
+            .write(Write::ExpireWorkers(&[worker], turn.now))
+            .await?;
     }
     Ok(Answer::Touched { count, more })
 }

@@ -10,7 +10,7 @@ use rusqlite::{
     CachedStatement, Connection, Error, OptionalExtension, Result, Row, params, params_from_iter,
 };
 
-use super::{Conditions, limited, one};
+use super::{Conditions, limited, one, sweep};
 use crate::cells;
 use crate::columns::NEVER;
 
@@ -274,7 +274,7 @@ pub(crate) const EXPIRE: &str =
 
 /// Marks held records as expired if their time is over; returns how many.
 pub(crate) fn expire_held(conn: &Connection, now: Timestamp, limit: usize) -> Result<usize> {
-    let over = ids(conn, OVER, now, limit)?;
+    let over = sweep::ids(conn, OVER, now, limit)?;
     if !over.is_empty() {
         let mut statement = conn.prepare_cached(EXPIRE)?;
         for id in &over {
@@ -291,25 +291,6 @@ pub(crate) const ADRIFT: &str = "
 
 /// Index: the primary key.
 pub(crate) const DELETE: &str = "delete from abide_signals where id = ?1";
-
-/// Deletes records that belong to no instance, were received before a given time and are not held; returns how many.
-pub(crate) fn forget(conn: &Connection, before: Timestamp, limit: usize) -> Result<usize> {
-    let old = ids(conn, ADRIFT, before, limit)?;
-    if !old.is_empty() {
-        let mut statement = conn.prepare_cached(DELETE)?;
-        for id in &old {
-            statement.execute([*id])?;
-        }
-    }
-    Ok(old.len())
-}
-
-fn ids(conn: &Connection, sql: &str, moment: Timestamp, limit: usize) -> Result<Vec<i64>> {
-    let mut statement = conn.prepare_cached(sql)?;
-    let values = params![moment.as_micros(), limited(limit)];
-    let rows = statement.query_map(values, |row| row.get(0))?;
-    rows.collect()
-}
 
 /// Index: the primary key.
 pub(crate) const BY_ID: &str = select!(" where id = ?1");

@@ -108,25 +108,6 @@ pub(crate) const DELETE: &str = "delete from abide_events where sequence = ?1";
 /// Index: `abide_event_terms_of_event`.
 pub(crate) const DELETE_TERMS: &str = "delete from abide_event_terms where sequence = ?1";
 
-/// Deletes events that were published before a given time, and their terms; returns how many events.
-pub(crate) fn forget(conn: &Connection, before: Timestamp, limit: usize) -> Result<usize> {
-    let old: Vec<i64> = {
-        let mut statement = conn.prepare_cached(OLD)?;
-        let values = params![before.as_micros(), limited(limit)];
-        let rows = statement.query_map(values, |row| row.get(0))?;
-        rows.collect::<Result<_>>()?
-    };
-    if !old.is_empty() {
-        let mut statement = conn.prepare_cached(DELETE)?;
-        let mut terms = conn.prepare_cached(DELETE_TERMS)?;
-        for sequence in &old {
-            terms.execute([sequence])?;
-            statement.execute([sequence])?;
-        }
-    }
-    Ok(old.len())
-}
-
 /// Index: the primary key, read from its end.
 pub(crate) const NEWEST: &str = select!(" where sequence < ?1 order by sequence desc limit ?2");
 

@@ -134,21 +134,6 @@ pub(crate) const UNUSED: &str =
 /// Index: the primary key.
 pub(crate) const FORGET: &str = "delete from abide_event_paths where id = ?1";
 
-/// Deletes paths that were not used for long; returns how many. Their terms stay until their events are deleted.
-pub(crate) fn forget(conn: &Connection, before: Timestamp, limit: usize) -> Result<usize> {
-    let unused: Vec<i64> = {
-        let mut statement = conn.prepare_cached(UNUSED)?;
-        let values = params![before.as_micros(), limited(limit)];
-        let rows = statement.query_map(values, |row| row.get(0))?;
-        rows.collect::<Result<_>>()?
-    };
-    let mut statement = conn.prepare_cached(FORGET)?;
-    for id in &unused {
-        one(statement.execute([id])?)?;
-    }
-    Ok(unused.len())
-}
-
 /// The term enters the primary key and `abide_event_terms_of_event`.
 pub(crate) const WRITE: &str = "
     insert into abide_event_terms (path_id, value, sequence, published_at) values (?1, ?2, ?3, ?4)";

@@ -143,20 +143,6 @@ pub(crate) fn settle_refused(conn: &Connection, ids: &[OutboxId], again: bool) -
 pub(crate) const OLD_REFUSED: &str = "
     select id from abide_outbox_refused where refused_at < ?1 order by refused_at, id limit ?2";
 
-/// Deletes requests that were refused before a given time; returns how many.
-pub(crate) fn forget_refused(conn: &Connection, before: Timestamp, limit: usize) -> Result<usize> {
-    let old: Vec<OutboxId> = {
-        let mut statement = conn.prepare_cached(OLD_REFUSED)?;
-        let values = params![before.as_micros(), limited(limit)];
-        let rows = statement.query_map(values, |row| Ok(OutboxId(row.get(0)?)))?;
-        rows.collect::<Result<_>>()?
-    };
-    match old.is_empty() {
-        true => Ok(0),
-        false => settle_refused(conn, &old, false),
-    }
-}
-
 /// Index: the primary key. Counts rows up to a limit.
 pub(crate) const WAITING: &str = "select count(*) from (select 1 from abide_outbox limit ?1)";
 pub(crate) const REFUSED_COUNT: &str =

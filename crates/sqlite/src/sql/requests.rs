@@ -4,8 +4,6 @@ use abide_core::model::{Fingerprint, RequestId, Timestamp};
 use abide_kernel::Recall;
 use rusqlite::{Connection, OptionalExtension, Result, params};
 
-use super::limited;
-
 /// Index: `abide_requests_known`.
 pub(crate) const RECALL: &str =
     "select fingerprint, answer from abide_requests where caller = ?1 and key = ?2 and part = ?3";
@@ -56,20 +54,3 @@ pub(crate) const OLD: &str =
 
 /// Index: the primary key.
 pub(crate) const DELETE: &str = "delete from abide_requests where id = ?1";
-
-/// Deletes the responses to requests that were carried out before a given time; returns how many.
-pub(crate) fn forget(conn: &Connection, before: Timestamp, limit: usize) -> Result<usize> {
-    let old: Vec<i64> = {
-        let mut statement = conn.prepare_cached(OLD)?;
-        let values = params![before.as_micros(), limited(limit)];
-        let rows = statement.query_map(values, |row| row.get(0))?;
-        rows.collect::<Result<_>>()?
-    };
-    if !old.is_empty() {
-        let mut statement = conn.prepare_cached(DELETE)?;
-        for id in &old {
-            statement.execute([id])?;
-        }
-    }
-    Ok(old.len())
-}

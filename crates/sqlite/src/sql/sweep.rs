@@ -1,11 +1,11 @@
-//! Deletes finished instances.
+//! Deletes finished instances, and other rows that are not needed any more.
 
 use abide_core::model::{InstanceId, Timestamp};
 use abide_core::rules::retention::Kin;
-use abide_kernel::{Cursor, Expiring};
+use abide_kernel::{Cursor, Expiring, Forget};
 use rusqlite::{Connection, OptionalExtension, Result, Row, params};
 
-use super::limited;
+use super::{commands, events, limited, lookback, outbox, requests, workers};
 use crate::cells;
 
 /// Index: `abide_finished`, read from the cursor on.
@@ -106,7 +106,7 @@ pub(crate) const TRIM_SIGNALS: &str = "
 
 /// Deletes the histories of instances, and the records of commands to them except those that belong to their chains; at
 /// most that many rows. Returns how many.
-pub(crate) fn trim(conn: &Connection, ids: &[InstanceId], limit: usize) -> Result<usize> {
+fn trim(conn: &Connection, ids: &[InstanceId], limit: usize) -> Result<usize> {
     let mut history = conn.prepare_cached(TRIM_HISTORY)?;
     let mut signals = conn.prepare_cached(TRIM_SIGNALS)?;
     let mut count = 0;
@@ -146,4 +146,49 @@ pub(crate) fn delete(conn: &Connection, ids: &[InstanceId]) -> Result<()> {
         statement.execute([id.0])?;
     }
     Ok(())
+}
+
+/// Deletes at most that many rows that are not needed any more; returns how many.
+pub(crate) fn forget(conn: &Connection, what: Forget<'_>, limit: usize) -> Result<usize> {
+    let (select, deletes, before): (&str, &[&str], Timestamp) = match what {
+        Forget::Workers(before) => {
+            let values = params![before.as_micros(), limited(limit)];
+            return conn.prepare_cached(workers::FORGET)?.execute(values);
+        }
+        Forget::Records(before) => (commands::ADRIFT, &[commands::DELETE], before),
+        Forget::Held(now) => return commands::expire_held(conn, now, limit),
+        Forget::Events(before) => {
+            let deletes = &[events::DELETE_TERMS, events::DELETE];
+            (events::OLD, deletes, before)
+        }
+        Forget::Paths(before) => (lookback::UNUSED, &[lookback::FORGET], before),
+        Forget::Requests(before) => (requests::OLD, &[requests::DELETE], before),
+        Forget::Refused(before) => (outbox::OLD_REFUSED, &[outbox::FORGET], before),
+        Forget::RefusedById { ids, again } => return outbox::settle_refused(conn, ids, again),
+        Forget::Belongings(ids) => return trim(conn, ids, limit),
+    };
+    let old = ids(conn, select, before, limit)?;
+    if !old.is_empty() {
+        for delete in deletes {
+            let mut statement = conn.prepare_cached(delete)?;
+            for id in &old {
+                statement.execute([id])?;
+            }
+        }
+    }
+    Ok(old.len())
+}
+
+/// The first ids that a statement selects by a time.
+pub(super) fn ids(
+    conn: &Connection,
+    select: &str,
+    before: Timestamp,
+    limit: usize,
+) -> Result<Vec<i64>> {
+    let mut statement = conn.prepare_cached(select)?;
+    let rows = statement.query_map(params![before.as_micros(), limited(limit)], |row| {
+        row.get(0)
+    })?;
+    rows.collect()
 }

@@ -4,7 +4,6 @@ use abide_core::model::{Name, Timestamp, Worker, WorkerId};
 use abide_kernel::NewWorker;
 use rusqlite::{Connection, Result, Row, params};
 
-use super::limited;
 use crate::cells;
 
 const INSERT: &str = "
@@ -169,9 +168,3 @@ pub(crate) const FORGET: &str = "
         (select w.id from abide_workers w where w.lease_until < ?1
              and not exists (select 1 from abide_instances i where i.worker = w.id and i.worker is not null)
          order by w.lease_until, w.id limit ?2)";
-
-/// Deletes workers whose lease expired before a given time and that hold nothing; returns how many.
-pub(crate) fn forget(conn: &Connection, before: Timestamp, limit: usize) -> Result<usize> {
-    let values = params![before.as_micros(), limited(limit)];
-    conn.prepare_cached(FORGET)?.execute(values)
-}
