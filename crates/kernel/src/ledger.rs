@@ -13,8 +13,8 @@ use abide_core::rules::keys::taking;
 use crate::ops::keys::{self, Holders};
 use crate::run::Turn;
 use crate::{
-    Advance, Changes, Effects, Error, Finish, GivenUp, Leased, Move, MovedHistory, Result, Txn,
-    Wake, Write,
+    Advance, Changes, Effects, Error, Finish, GivenUp, Leased, Loads, Move, MovedHistory, Result,
+    Txn, Wake, Write,
 };
 
 /// The maximum number of graph states in memory at once when their runs end.

@@ -16,6 +16,7 @@ mod health;
 pub mod judge;
 mod label;
 mod ledger;
+mod load;
 mod manual_clock;
 pub mod memory;
 mod op;
@@ -51,6 +52,7 @@ pub use demand::{Begun, Demand};
 pub use error::{Error, Result};
 pub use health::{describe, describe_page};
 pub use label::label;
+pub use load::{Load, Loads};
 pub use manual_clock::ManualClock;
 pub use op::{
     Answer, ClaimRequest, Cursor, Extension, Finding, NewWorker, Once, Op, Remembered, Survey,

@@ -6,7 +6,7 @@ use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use abide_core::model::{Contract, ContractId, Json, Refusal};
 use abide_core::rules::contract::Terms;
 
-use crate::{Error, Result, Store, Txn};
+use crate::{Error, Loads, Result, Store, Txn};
 
 /// The maximum number of cached contracts. When it is reached, the cache is emptied.
 const MOST: usize = 4096;

@@ -1,17 +1,11 @@
 //! The kernel's verbs, each forwarded to the file that contains its statement.
 
 use abide_core::model::{
-    BarrierNumber, Child, Claimed, Command, CommandId, CommandKind, ContractId, Declared, Event,
-    EventSequence, HistoryRow, InstanceId, Json, Key, Lane, Name, NewRow, OutboxId, Pending,
-    Policies, Priority, RequestId, Row, Sequence, Started, Target, Timestamp, Waiter, Worker,
-    WorkerId,
+    BarrierNumber, Claimed, CommandId, EventSequence, HistoryRow, InstanceId, Key, Name, NewRow,
+    OutboxId, RequestId, Row, Started, Timestamp, Worker, WorkerId,
 };
-use abide_core::rules::commit::InboxNeeds;
-use abide_core::rules::retention::Kin;
 use abide_kernel::{
-    Changes, ClaimRequest, Cursor, EventLookup, EventPaths, Expiring, Forget, Found, FoundEvents,
-    Holder, Lapsed, LookbackPath, NewEvent, NewWorker, Partition, PathId, Recall, Result, Span,
-    Surroundings, Touched, Txn, TypeTotal, Write,
+    Changes, ClaimRequest, Forget, Load, NewEvent, NewWorker, PathId, Recall, Result, Txn, Write,
 };
 
 use crate::txn::Transaction;
@@ -25,10 +19,6 @@ impl Txn for Transaction<'_> {
         insert::insert(self, rows).await
     }
 
-    async fn declared(&mut self, machines: &[Name]) -> Result<Vec<Declared>> {
-        load::declared(self, machines).await
-    }
-
     async fn lock(&mut self, ids: &[InstanceId]) -> Result<Vec<Row>> {
         load::lock(self, ids).await
     }
@@ -39,6 +29,92 @@ impl Txn for Transaction<'_> {
 
     async fn append(&mut self, rows: &[HistoryRow]) -> Result<()> {
         write::append(self, rows)
+    }
+
+    async fn load(&mut self, what: Load<'_>) -> Result<()> {
+        match what {
+            Load::Find(targets, found) => *found = find::find(self, targets).await?,
+            Load::Newest(chains, found) => *found = find::newest(self, chains).await?,
+            Load::Declared(machines, found) => *found = load::declared(self, machines).await?,
+            Load::Policies(ids, found) => *found = load::policies(self, ids).await?,
+            Load::Kin(ids, found) => *found = sweep::kin(self, ids).await?,
+            Load::Copies(ids, found) => *found = load::copies(self, ids).await?,
+            Load::Holders(ids, found) => *found = keys::holders(self, ids).await?,
+            Load::Reserved(ids, found) => *found = load::reserved(self, ids).await?,
+            Load::LiveChildren(parents, found) => {
+                *found = load::live_children(self, parents).await?
+            }
+            Load::Above(after, limit, found) => *found = load::above(self, after, limit).await?,
+            Load::Around(ids, found) => *found = around::around(self, ids).await?,
+            Load::Children(barriers, found) => *found = claim::children(self, barriers).await?,
+            Load::ChildrenBytes(barriers, found) => {
+                *found = claim::children_bytes(self, barriers).await?
+            }
+            Load::Partitions(keys, found) => *found = partition::partitions(self, keys).await?,
+            Load::Waiting(queue, lanes, found) => {
+                *found = claim::waiting(self, queue, lanes).await?
+            }
+            Load::Due(now, skip, limit, found) => {
+                *found = load::due(self, now, skip, limit).await?
+            }
+            Load::DueAfter(now, found) => *found = load::due_after(self, now).await?,
+            Load::Lapsed(now, skip, limit, found) => {
+                *found = load::lapsed(self, now, skip, limit).await?
+            }
+            Load::Blocked(lanes, unless, after, limit, found) => {
+                *found = load::blocked(self, lanes, unless, after, limit).await?
+            }
+            Load::Held(worker, after, deaths, limit, found) => {
+                *found = load::held(self, worker, after, deaths, limit).await?
+            }
+            Load::HeldBy(workers, limit, found) => {
+                *found = load::held_by(self, workers, limit).await?
+            }
+            Load::Expiring(before, after, limit, found) => {
+                *found = sweep::expiring(self, before, after, limit).await?
+            }
+            Load::ExpiredChildren(parents, before, limit, found) => {
+                *found = sweep::expired_children(self, parents, before, limit).await?
+            }
+            Load::WorkersNamed(name, found) => *found = workers::workers_named(self, name).await?,
+            Load::DeadHolders(now, found) => *found = workers::dead_holders(self, now).await?,
+            Load::Builds(workers, found) => *found = workers::builds(self, workers).await?,
+            Load::Pending(needs, found) => *found = commands::pending(self, needs).await?,
+            Load::PendingBytes(ids, found) => *found = commands::pending_bytes(self, ids).await?,
+            Load::Awaited(of, found) => *found = commands::awaited(self, of).await?,
+            Load::Updates(of, found) => *found = commands::updates(self, of).await?,
+            Load::Applied(instance, step_sequence, found) => {
+                *found = commands::applied(self, instance, step_sequence).await?
+            }
+            Load::Deduped(keys, found) => *found = commands::deduped(self, keys).await?,
+            Load::HeldSignals(keys, found) => *found = commands::held_signals(self, keys).await?,
+            Load::HeldSizes(keys, now, found) => {
+                *found = commands::held_sizes(self, keys, now).await?
+            }
+            Load::EventPaths(types, found) => *found = waiters::event_paths(self, types).await?,
+            Load::Waiters(probes, found) => *found = waiters::waiters(self, probes).await?,
+            Load::TypeTotals(types, found) => *found = waiters::type_totals(self, types).await?,
+            Load::LookUp(lookup, span, found) => {
+                *found = lookback::look_up(self, lookup, span).await?
+            }
+            Load::NewestEvents(event_type, span, found) => {
+                *found = lookback::newest_events(self, event_type, span).await?
+            }
+            Load::HoldNewestEvents(event_type, span, found) => {
+                *found = lookback::hold_newest_events(self, event_type, span).await?
+            }
+            Load::EventsAbove(event_type, above, limit, found) => {
+                *found = events::events_above(self, event_type, above, limit).await?
+            }
+            Load::Contracts(ids, found) => *found = contracts::contracts(self, ids).await?,
+            Load::NamedContracts(above, limit, found) => {
+                *found = contracts::named(self, above, limit).await?
+            }
+            Load::UnusedContracts(before, limit, found) => {
+                *found = contracts::unused(self, before, limit).await?
+            }
+        }
+        Ok(())
     }
 
     async fn write(&mut self, what: Write<'_>) -> Result<()> {
@@ -73,87 +149,36 @@ impl Txn for Transaction<'_> {
         sweep::forget(self, what, limit).await
     }
 
-    async fn claim(&mut self, request: &ClaimRequest, now: Timestamp) -> Result<Vec<Claimed>> {
-        claim::claim(self, request, now).await
+    async fn claim(
+        &mut self,
+        request: &ClaimRequest,
+        most: Option<usize>,
+        now: Timestamp,
+    ) -> Result<(Vec<Claimed>, bool)> {
+        match most {
+            Some(most) => claim::claim_within(self, request, most, now).await,
+            None => Ok((claim::claim(self, request, now).await?, false)),
+        }
     }
 
     // An engine's claim may be the last statement of its transaction and is the hottest one, so its bytes are not
     // limited.
     const CLAIMS_WITHIN: bool = false;
 
-    async fn claim_within(
-        &mut self,
-        request: &ClaimRequest,
-        most: usize,
-        now: Timestamp,
-    ) -> Result<(Vec<Claimed>, bool)> {
-        claim::claim_within(self, request, most, now).await
-    }
-
-    async fn waiting(&mut self, queue: &Name, lanes: &[Lane]) -> Result<Option<Priority>> {
-        claim::waiting(self, queue, lanes).await
-    }
-
-    async fn children(
-        &mut self,
-        barriers: &[(InstanceId, BarrierNumber)],
-    ) -> Result<Vec<(InstanceId, Child)>> {
-        claim::children(self, barriers).await
-    }
-
-    async fn children_bytes(
-        &mut self,
-        barriers: &[(InstanceId, BarrierNumber)],
-    ) -> Result<Vec<(InstanceId, u64)>> {
-        claim::children_bytes(self, barriers).await
-    }
-
-    async fn due(&mut self, now: Timestamp, skip: usize, limit: usize) -> Result<Vec<Touched>> {
-        load::due(self, now, skip, limit).await
-    }
-
-    async fn lapsed(&mut self, now: Timestamp, skip: usize, limit: usize) -> Result<Vec<Lapsed>> {
-        load::lapsed(self, now, skip, limit).await
-    }
-
-    async fn due_after(&mut self, now: Timestamp) -> Result<Option<Timestamp>> {
-        load::due_after(self, now).await
-    }
-
     async fn lock_free(&mut self, ids: &[InstanceId]) -> Result<Vec<Row>> {
         load::lock_free(self, ids).await
-    }
-
-    async fn reserved(&mut self, ids: &[InstanceId]) -> Result<Vec<InstanceId>> {
-        load::reserved(self, ids).await
     }
 
     async fn lock_free_partitions(&mut self, keys: &[Key]) -> Result<Vec<Key>> {
         partition::lock_free_partitions(self, keys).await
     }
 
-    async fn policies(&mut self, ids: &[InstanceId]) -> Result<Vec<(InstanceId, Policies)>> {
-        load::policies(self, ids).await
-    }
-
     async fn lock_partitions(&mut self, keys: &[Key]) -> Result<()> {
         partition::lock_partitions(self, keys).await
     }
 
-    async fn partitions(&mut self, keys: &[Key]) -> Result<Vec<Partition>> {
-        partition::partitions(self, keys).await
-    }
-
     async fn insert_worker(&mut self, worker: &NewWorker, now: Timestamp) -> Result<Worker> {
         workers::insert_worker(self, worker, now).await
-    }
-
-    async fn workers_named(&mut self, name: &Name) -> Result<Vec<Worker>> {
-        workers::workers_named(self, name).await
-    }
-
-    async fn dead_holders(&mut self, now: Timestamp) -> Result<Vec<(WorkerId, Option<Name>)>> {
-        workers::dead_holders(self, now).await
     }
 
     async fn renew(
@@ -165,111 +190,12 @@ impl Txn for Transaction<'_> {
         workers::renew(self, workers, now, until).await
     }
 
-    async fn held_by(
-        &mut self,
-        workers: &[WorkerId],
-        limit: usize,
-    ) -> Result<Vec<(WorkerId, Touched)>> {
-        load::held_by(self, workers, limit).await
-    }
-
-    async fn held(
-        &mut self,
-        worker: WorkerId,
-        after: InstanceId,
-        deaths: u32,
-        limit: usize,
-    ) -> Result<Vec<Touched>> {
-        load::held(self, worker, after, deaths, limit).await
-    }
-
-    async fn expiring(
-        &mut self,
-        before: Timestamp,
-        after: Option<Cursor>,
-        limit: usize,
-    ) -> Result<Vec<Expiring>> {
-        sweep::expiring(self, before, after, limit).await
-    }
-
-    async fn kin(&mut self, ids: &[InstanceId]) -> Result<Vec<(InstanceId, Kin)>> {
-        sweep::kin(self, ids).await
-    }
-
-    async fn expired_children(
-        &mut self,
-        parents: &[InstanceId],
-        before: Timestamp,
-        limit: usize,
-    ) -> Result<Vec<Expiring>> {
-        sweep::expired_children(self, parents, before, limit).await
-    }
-
-    async fn named_contracts(
-        &mut self,
-        above: InstanceId,
-        limit: usize,
-    ) -> Result<Vec<(InstanceId, Option<ContractId>)>> {
-        contracts::named(self, above, limit).await
-    }
-
-    async fn unused_contracts(
-        &mut self,
-        before: Timestamp,
-        limit: usize,
-    ) -> Result<Vec<ContractId>> {
-        contracts::unused(self, before, limit).await
-    }
-
-    async fn contracts(&mut self, ids: &[ContractId]) -> Result<Vec<(ContractId, Json)>> {
-        contracts::contracts(self, ids).await
-    }
-
     async fn lock_keys(&mut self, shared: &[Key], alone: &[Key]) -> Result<()> {
         find::lock_keys(self, shared, alone).await
     }
 
-    async fn find(&mut self, targets: &[Target]) -> Result<Vec<Option<Found>>> {
-        find::find(self, targets).await
-    }
-
-    async fn newest(&mut self, chains: &[InstanceId]) -> Result<Vec<(InstanceId, InstanceId)>> {
-        find::newest(self, chains).await
-    }
-
     async fn number(&mut self, count: usize) -> Result<Vec<CommandId>> {
         commands::number(self, count).await
-    }
-
-    async fn deduped(&mut self, keys: &[(InstanceId, CommandKind, Name)]) -> Result<Vec<Command>> {
-        commands::deduped(self, keys).await
-    }
-
-    async fn held_signals(&mut self, keys: &[Key]) -> Result<Vec<Command>> {
-        commands::held_signals(self, keys).await
-    }
-
-    async fn held_sizes(&mut self, keys: &[Key], now: Timestamp) -> Result<Vec<(Key, usize, u64)>> {
-        commands::held_sizes(self, keys, now).await
-    }
-
-    async fn pending_bytes(&mut self, ids: &[InstanceId]) -> Result<Vec<(InstanceId, u64)>> {
-        commands::pending_bytes(self, ids).await
-    }
-
-    async fn pending(
-        &mut self,
-        needs: &[(InstanceId, InboxNeeds)],
-    ) -> Result<Vec<(InstanceId, Pending)>> {
-        commands::pending(self, needs).await
-    }
-
-    async fn awaited(&mut self, of: &[(InstanceId, Vec<Name>, Sequence)]) -> Result<Vec<Command>> {
-        commands::awaited(self, of).await
-    }
-
-    async fn updates(&mut self, of: &[InstanceId]) -> Result<Vec<Command>> {
-        commands::updates(self, of).await
     }
 
     async fn store_events(
@@ -278,34 +204,6 @@ impl Txn for Transaction<'_> {
         now: Timestamp,
     ) -> Result<Vec<(EventSequence, bool)>> {
         events::store_events(self, events, now).await
-    }
-
-    async fn event_paths(&mut self, types: &[Name]) -> Result<EventPaths> {
-        waiters::event_paths(self, types).await
-    }
-
-    async fn waiters(&mut self, probes: &[(Name, String, String)]) -> Result<Vec<Waiter>> {
-        waiters::waiters(self, probes).await
-    }
-
-    async fn type_totals(&mut self, types: &[Name]) -> Result<Vec<(Name, TypeTotal)>> {
-        waiters::type_totals(self, types).await
-    }
-
-    async fn look_up(
-        &mut self,
-        lookup: &EventLookup<'_>,
-        span: Span,
-    ) -> Result<Option<(LookbackPath, FoundEvents)>> {
-        lookback::look_up(self, lookup, span).await
-    }
-
-    async fn newest_events(&mut self, event_type: &Name, span: Span) -> Result<FoundEvents> {
-        lookback::newest_events(self, event_type, span).await
-    }
-
-    async fn hold_newest_events(&mut self, event_type: &Name, span: Span) -> Result<FoundEvents> {
-        lookback::hold_newest_events(self, event_type, span).await
     }
 
     async fn add_path(
@@ -318,59 +216,12 @@ impl Txn for Transaction<'_> {
         lookback::add_path(self, event_type, path, most, now).await
     }
 
-    async fn events_above(
-        &mut self,
-        event_type: &Name,
-        above: EventSequence,
-        limit: usize,
-    ) -> Result<Vec<Event>> {
-        events::events_above(self, event_type, above, limit).await
-    }
-
     async fn recall(&mut self, ids: &[&RequestId]) -> Result<Vec<Recall>> {
         requests::recall(self, ids).await
     }
 
-    async fn copies(&mut self, ids: &[InstanceId]) -> Result<Vec<(InstanceId, NewRow)>> {
-        load::copies(self, ids).await
-    }
-
     async fn adopt(&mut self, from: (InstanceId, BarrierNumber), by: InstanceId) -> Result<u32> {
         write::adopt(self, from, by).await
-    }
-
-    async fn holders(&mut self, ids: &[InstanceId]) -> Result<Vec<Holder>> {
-        keys::holders(self, ids).await
-    }
-
-    async fn live_children(&mut self, parents: &[InstanceId]) -> Result<Vec<Touched>> {
-        load::live_children(self, parents).await
-    }
-
-    async fn blocked(
-        &mut self,
-        lanes: &[Lane],
-        unless: Option<&Name>,
-        after: InstanceId,
-        limit: usize,
-    ) -> Result<Vec<Touched>> {
-        load::blocked(self, lanes, unless, after, limit).await
-    }
-
-    async fn builds(&mut self, workers: &[WorkerId]) -> Result<Vec<(WorkerId, Name)>> {
-        workers::builds(self, workers).await
-    }
-
-    async fn applied(&mut self, instance: InstanceId, step_sequence: u32) -> Result<Vec<Command>> {
-        commands::applied(self, instance, step_sequence).await
-    }
-
-    async fn around(&mut self, ids: &[InstanceId]) -> Result<Vec<Surroundings>> {
-        around::around(self, ids).await
-    }
-
-    async fn above(&mut self, after: InstanceId, limit: usize) -> Result<Vec<Touched>> {
-        load::above(self, after, limit).await
     }
 
     async fn hold_outbox(&mut self, ids: &[OutboxId]) -> Result<Option<Vec<OutboxId>>> {

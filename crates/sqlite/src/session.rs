@@ -1,17 +1,12 @@
 //! A kernel transaction on a connection: every call runs one or a few statements, and is complete when it returns.
 
 use abide_core::model::{
-    BarrierNumber, Child, Claimed, Command, CommandId, CommandKind, ContractId, Declared, Event,
-    EventSequence, HistoryRow, InstanceId, Json, Key, Lane, Name, NewRow, OutboxId, Pending,
-    Policies, Priority, RequestId, Row, Scopes, Sequence, Started, Target, Timestamp, Waiter,
-    Worker, WorkerId,
+    BarrierNumber, Claimed, CommandId, EventSequence, HistoryRow, InstanceId, Key, Name, NewRow,
+    OutboxId, RequestId, Row, Scopes, Started, Status, Timestamp, Worker, WorkerId,
 };
-use abide_core::rules::commit::InboxNeeds;
-use abide_core::rules::retention::Kin;
 use abide_kernel::{
-    Advance, Changes, ClaimRequest, Cursor, EventLookup, EventPaths, Expiring, Forget, Found,
-    FoundEvents, Holder, Lapsed, LookbackPath, NewEvent, NewWorker, Partition, PathId, Recall,
-    Result, Span, Surroundings, Touched, Txn, TypeTotal, Write,
+    Advance, Changes, ClaimRequest, Forget, Load, NewEvent, NewWorker, PathId, Recall, Result, Txn,
+    Write,
 };
 use rusqlite::Connection;
 use send_wrapper::SendWrapper;
@@ -97,6 +92,84 @@ impl<'s> Session<'s> {
         Ok(())
     }
 
+    fn read(&mut self, what: Load<'_>) -> rusqlite::Result<()> {
+        let conn = *self.conn;
+        match what {
+            Load::Find(targets, found) => *found = runs::find(conn, targets)?,
+            Load::Newest(chains, found) => *found = runs::newest(conn, chains)?,
+            Load::Declared(machines, found) => *found = machines::declared(conn, machines)?,
+            Load::Policies(ids, found) => *found = machines::policies(conn, ids)?,
+            Load::Kin(ids, found) => *found = sweep::kin(conn, ids)?,
+            Load::Copies(ids, found) => *found = runs::copies(conn, ids)?,
+            Load::Holders(ids, found) => *found = keys::holders(conn, ids)?,
+            Load::Reserved(ids, found) => {
+                let rows = self.rows(ids)?.into_iter();
+                let reserved = rows.filter(|row| row.status == Status::Reserved);
+                *found = reserved.map(|row| row.id).collect();
+            }
+            Load::LiveChildren(parents, found) => *found = runs::live_children(conn, parents)?,
+            Load::Above(after, limit, found) => *found = load::above(conn, after, limit)?,
+            Load::Around(ids, found) => *found = around::around(conn, ids)?,
+            Load::Children(barriers, found) => *found = children::of_all(conn, barriers)?,
+            Load::ChildrenBytes(barriers, found) => {
+                *found = children::bytes_of_all(conn, barriers)?
+            }
+            Load::Partitions(keys, found) => *found = partitions::partitions(conn, keys)?,
+            Load::Waiting(queue, lanes, found) => *found = claim::waiting(conn, queue, lanes)?,
+            Load::Due(now, skip, limit, found) => *found = load::due(conn, now, skip, limit)?,
+            Load::DueAfter(now, found) => *found = load::due_after(conn, now)?,
+            Load::Lapsed(now, skip, limit, found) => *found = load::lapsed(conn, now, skip, limit)?,
+            Load::Blocked(lanes, unless, after, limit, found) => {
+                *found = load::blocked(conn, lanes, unless, after, limit)?
+            }
+            Load::Held(worker, after, deaths, limit, found) => {
+                *found = load::held(conn, worker, after, deaths, limit)?
+            }
+            Load::HeldBy(workers, limit, found) => *found = load::held_by(conn, workers, limit)?,
+            Load::Expiring(before, after, limit, found) => {
+                *found = sweep::expiring(conn, before, after, limit)?
+            }
+            Load::ExpiredChildren(parents, before, limit, found) => {
+                *found = sweep::expired_children(conn, parents, before, limit)?
+            }
+            Load::WorkersNamed(name, found) => *found = workers::named(conn, name)?,
+            Load::DeadHolders(now, found) => *found = workers::dead_holders(conn, now)?,
+            Load::Builds(workers, found) => *found = workers::builds(conn, workers)?,
+            Load::Pending(needs, found) => *found = inbox::pending(conn, needs)?,
+            Load::PendingBytes(ids, found) => *found = inbox::bytes(conn, ids)?,
+            Load::Awaited(of, found) => *found = inbox::awaited(conn, of)?,
+            Load::Updates(of, found) => *found = inbox::updates(conn, of)?,
+            Load::Applied(instance, step_sequence, found) => {
+                *found = inbox::applied(conn, instance, step_sequence)?
+            }
+            Load::Deduped(keys, found) => *found = commands::deduped(conn, keys)?,
+            Load::HeldSignals(keys, found) => *found = commands::held(conn, keys)?,
+            Load::HeldSizes(keys, now, found) => *found = commands::held_sizes(conn, keys, now)?,
+            Load::EventPaths(types, found) => {
+                found.waiters = waiters::paths(conn, types)?;
+                found.lookback = lookback::paths(conn, types)?;
+            }
+            Load::Waiters(probes, found) => *found = waiters::at(conn, probes)?,
+            Load::TypeTotals(types, found) => *found = waiters::totals(conn, types)?,
+            Load::LookUp(lookup, span, found) => *found = lookback::look_up(conn, lookup, span)?,
+            Load::NewestEvents(event_type, span, found)
+            | Load::HoldNewestEvents(event_type, span, found) => {
+                *found = lookback::newest(conn, event_type, span)?
+            }
+            Load::EventsAbove(event_type, above, limit, found) => {
+                *found = events::above(conn, event_type, above, limit)?
+            }
+            Load::Contracts(ids, found) => *found = contracts::contracts(conn, ids)?,
+            Load::NamedContracts(above, limit, found) => {
+                *found = contracts::named(conn, above, limit)?
+            }
+            Load::UnusedContracts(before, limit, found) => {
+                *found = contracts::unused(conn, before, limit)?
+            }
+        }
+        Ok(())
+    }
+
     fn put(&mut self, what: Write<'_>) -> rusqlite::Result<()> {
         let conn = *self.conn;
         match what {
@@ -138,10 +211,6 @@ impl Txn for Session<'_> {
         insert::insert(&self.conn, rows).map_err(classed)
     }
 
-    async fn declared(&mut self, machines: &[Name]) -> Result<Vec<Declared>> {
-        machines::declared(&self.conn, machines).map_err(classed)
-    }
-
     async fn lock(&mut self, ids: &[InstanceId]) -> Result<Vec<Row>> {
         self.rows(ids).map_err(classed)
     }
@@ -154,6 +223,10 @@ impl Txn for Session<'_> {
         update::append(&self.conn, rows).map_err(classed)
     }
 
+    async fn load(&mut self, what: Load<'_>) -> Result<()> {
+        self.read(what).map_err(classed)
+    }
+
     async fn write(&mut self, what: Write<'_>) -> Result<()> {
         self.put(what).map_err(classed)
     }
@@ -162,74 +235,25 @@ impl Txn for Session<'_> {
         sweep::forget(&self.conn, what, limit).map_err(classed)
     }
 
-    async fn claim(&mut self, request: &ClaimRequest, now: Timestamp) -> Result<Vec<Claimed>> {
-        Ok(self.claim_within(request, usize::MAX, now).await?.0)
-    }
-
-    const CLAIMS_WITHIN: bool = true;
-
-    async fn claim_within(
+    async fn claim(
         &mut self,
         request: &ClaimRequest,
-        most: usize,
+        most: Option<usize>,
         now: Timestamp,
     ) -> Result<(Vec<Claimed>, bool)> {
         let keep = |row| self.cache.keep(row);
+        let most = most.unwrap_or(usize::MAX);
         claim::claim(&self.conn, request, most, now, keep).map_err(classed)
     }
 
-    async fn waiting(&mut self, queue: &Name, lanes: &[Lane]) -> Result<Option<Priority>> {
-        claim::waiting(&self.conn, queue, lanes).map_err(classed)
-    }
-
-    async fn children(
-        &mut self,
-        barriers: &[(InstanceId, BarrierNumber)],
-    ) -> Result<Vec<(InstanceId, Child)>> {
-        children::of_all(&self.conn, barriers).map_err(classed)
-    }
-
-    async fn children_bytes(
-        &mut self,
-        barriers: &[(InstanceId, BarrierNumber)],
-    ) -> Result<Vec<(InstanceId, u64)>> {
-        children::bytes_of_all(&self.conn, barriers).map_err(classed)
-    }
-
-    async fn due(&mut self, now: Timestamp, skip: usize, limit: usize) -> Result<Vec<Touched>> {
-        load::due(&self.conn, now, skip, limit).map_err(classed)
-    }
-
-    async fn lapsed(&mut self, now: Timestamp, skip: usize, limit: usize) -> Result<Vec<Lapsed>> {
-        load::lapsed(&self.conn, now, skip, limit).map_err(classed)
-    }
-
-    async fn due_after(&mut self, now: Timestamp) -> Result<Option<Timestamp>> {
-        load::due_after(&self.conn, now).map_err(classed)
-    }
-
-    async fn policies(&mut self, ids: &[InstanceId]) -> Result<Vec<(InstanceId, Policies)>> {
-        machines::policies(&self.conn, ids).map_err(classed)
-    }
+    const CLAIMS_WITHIN: bool = true;
 
     async fn lock_partitions(&mut self, _keys: &[Key]) -> Result<()> {
         Ok(())
     }
 
-    async fn partitions(&mut self, keys: &[Key]) -> Result<Vec<Partition>> {
-        partitions::partitions(&self.conn, keys).map_err(classed)
-    }
-
     async fn insert_worker(&mut self, worker: &NewWorker, now: Timestamp) -> Result<Worker> {
         workers::insert(&self.conn, worker, now).map_err(classed)
-    }
-
-    async fn workers_named(&mut self, name: &Name) -> Result<Vec<Worker>> {
-        workers::named(&self.conn, name).map_err(classed)
-    }
-
-    async fn dead_holders(&mut self, now: Timestamp) -> Result<Vec<(WorkerId, Option<Name>)>> {
-        workers::dead_holders(&self.conn, now).map_err(classed)
     }
 
     async fn renew(
@@ -241,111 +265,12 @@ impl Txn for Session<'_> {
         workers::renew(&self.conn, workers, now, until).map_err(classed)
     }
 
-    async fn held_by(
-        &mut self,
-        workers: &[WorkerId],
-        limit: usize,
-    ) -> Result<Vec<(WorkerId, Touched)>> {
-        load::held_by(&self.conn, workers, limit).map_err(classed)
-    }
-
-    async fn held(
-        &mut self,
-        worker: WorkerId,
-        after: InstanceId,
-        deaths: u32,
-        limit: usize,
-    ) -> Result<Vec<Touched>> {
-        load::held(&self.conn, worker, after, deaths, limit).map_err(classed)
-    }
-
-    async fn expiring(
-        &mut self,
-        before: Timestamp,
-        after: Option<Cursor>,
-        limit: usize,
-    ) -> Result<Vec<Expiring>> {
-        sweep::expiring(&self.conn, before, after, limit).map_err(classed)
-    }
-
-    async fn kin(&mut self, ids: &[InstanceId]) -> Result<Vec<(InstanceId, Kin)>> {
-        sweep::kin(&self.conn, ids).map_err(classed)
-    }
-
-    async fn expired_children(
-        &mut self,
-        parents: &[InstanceId],
-        before: Timestamp,
-        limit: usize,
-    ) -> Result<Vec<Expiring>> {
-        sweep::expired_children(&self.conn, parents, before, limit).map_err(classed)
-    }
-
-    async fn named_contracts(
-        &mut self,
-        above: InstanceId,
-        limit: usize,
-    ) -> Result<Vec<(InstanceId, Option<ContractId>)>> {
-        contracts::named(&self.conn, above, limit).map_err(classed)
-    }
-
-    async fn unused_contracts(
-        &mut self,
-        before: Timestamp,
-        limit: usize,
-    ) -> Result<Vec<ContractId>> {
-        contracts::unused(&self.conn, before, limit).map_err(classed)
-    }
-
-    async fn contracts(&mut self, ids: &[ContractId]) -> Result<Vec<(ContractId, Json)>> {
-        contracts::contracts(&self.conn, ids).map_err(classed)
-    }
-
     async fn lock_keys(&mut self, _shared: &[Key], _alone: &[Key]) -> Result<()> {
         Ok(())
     }
 
-    async fn find(&mut self, targets: &[Target]) -> Result<Vec<Option<Found>>> {
-        runs::find(&self.conn, targets).map_err(classed)
-    }
-
-    async fn newest(&mut self, chains: &[InstanceId]) -> Result<Vec<(InstanceId, InstanceId)>> {
-        runs::newest(&self.conn, chains).map_err(classed)
-    }
-
     async fn number(&mut self, count: usize) -> Result<Vec<CommandId>> {
         commands::number(&self.conn, count).map_err(classed)
-    }
-
-    async fn deduped(&mut self, keys: &[(InstanceId, CommandKind, Name)]) -> Result<Vec<Command>> {
-        commands::deduped(&self.conn, keys).map_err(classed)
-    }
-
-    async fn held_signals(&mut self, keys: &[Key]) -> Result<Vec<Command>> {
-        commands::held(&self.conn, keys).map_err(classed)
-    }
-
-    async fn held_sizes(&mut self, keys: &[Key], now: Timestamp) -> Result<Vec<(Key, usize, u64)>> {
-        commands::held_sizes(&self.conn, keys, now).map_err(classed)
-    }
-
-    async fn pending_bytes(&mut self, ids: &[InstanceId]) -> Result<Vec<(InstanceId, u64)>> {
-        inbox::bytes(&self.conn, ids).map_err(classed)
-    }
-
-    async fn pending(
-        &mut self,
-        needs: &[(InstanceId, InboxNeeds)],
-    ) -> Result<Vec<(InstanceId, Pending)>> {
-        inbox::pending(&self.conn, needs).map_err(classed)
-    }
-
-    async fn awaited(&mut self, of: &[(InstanceId, Vec<Name>, Sequence)]) -> Result<Vec<Command>> {
-        inbox::awaited(&self.conn, of).map_err(classed)
-    }
-
-    async fn updates(&mut self, of: &[InstanceId]) -> Result<Vec<Command>> {
-        inbox::updates(&self.conn, of).map_err(classed)
     }
 
     async fn store_events(
@@ -354,37 +279,6 @@ impl Txn for Session<'_> {
         now: Timestamp,
     ) -> Result<Vec<(EventSequence, bool)>> {
         events::store(&self.conn, events, now).map_err(classed)
-    }
-
-    async fn event_paths(&mut self, types: &[Name]) -> Result<EventPaths> {
-        Ok(EventPaths {
-            waiters: waiters::paths(&self.conn, types).map_err(classed)?,
-            lookback: lookback::paths(&self.conn, types).map_err(classed)?,
-        })
-    }
-
-    async fn waiters(&mut self, probes: &[(Name, String, String)]) -> Result<Vec<Waiter>> {
-        waiters::at(&self.conn, probes).map_err(classed)
-    }
-
-    async fn type_totals(&mut self, types: &[Name]) -> Result<Vec<(Name, TypeTotal)>> {
-        waiters::totals(&self.conn, types).map_err(classed)
-    }
-
-    async fn look_up(
-        &mut self,
-        lookup: &EventLookup<'_>,
-        span: Span,
-    ) -> Result<Option<(LookbackPath, FoundEvents)>> {
-        lookback::look_up(&self.conn, lookup, span).map_err(classed)
-    }
-
-    async fn newest_events(&mut self, event_type: &Name, span: Span) -> Result<FoundEvents> {
-        lookback::newest(&self.conn, event_type, span).map_err(classed)
-    }
-
-    async fn hold_newest_events(&mut self, event_type: &Name, span: Span) -> Result<FoundEvents> {
-        lookback::newest(&self.conn, event_type, span).map_err(classed)
     }
 
     async fn add_path(
@@ -397,61 +291,14 @@ impl Txn for Session<'_> {
         lookback::add(&self.conn, event_type, path, most, now).map_err(classed)
     }
 
-    async fn events_above(
-        &mut self,
-        event_type: &Name,
-        above: EventSequence,
-        limit: usize,
-    ) -> Result<Vec<Event>> {
-        events::above(&self.conn, event_type, above, limit).map_err(classed)
-    }
-
     async fn recall(&mut self, ids: &[&RequestId]) -> Result<Vec<Recall>> {
         requests::recall(&self.conn, ids).map_err(classed)
-    }
-
-    async fn copies(&mut self, ids: &[InstanceId]) -> Result<Vec<(InstanceId, NewRow)>> {
-        runs::copies(&self.conn, ids).map_err(classed)
     }
 
     async fn adopt(&mut self, from: (InstanceId, BarrierNumber), by: InstanceId) -> Result<u32> {
         let children = runs::adopt(&self.conn, from, by).map_err(classed)?;
         self.forget_rows(&children);
         Ok(u32::try_from(children.len()).unwrap_or(u32::MAX))
-    }
-
-    async fn holders(&mut self, ids: &[InstanceId]) -> Result<Vec<Holder>> {
-        keys::holders(&self.conn, ids).map_err(classed)
-    }
-
-    async fn live_children(&mut self, parents: &[InstanceId]) -> Result<Vec<Touched>> {
-        runs::live_children(&self.conn, parents).map_err(classed)
-    }
-
-    async fn blocked(
-        &mut self,
-        lanes: &[Lane],
-        unless: Option<&Name>,
-        after: InstanceId,
-        limit: usize,
-    ) -> Result<Vec<Touched>> {
-        load::blocked(&self.conn, lanes, unless, after, limit).map_err(classed)
-    }
-
-    async fn builds(&mut self, workers: &[WorkerId]) -> Result<Vec<(WorkerId, Name)>> {
-        workers::builds(&self.conn, workers).map_err(classed)
-    }
-
-    async fn applied(&mut self, instance: InstanceId, step_sequence: u32) -> Result<Vec<Command>> {
-        inbox::applied(&self.conn, instance, step_sequence).map_err(classed)
-    }
-
-    async fn around(&mut self, ids: &[InstanceId]) -> Result<Vec<Surroundings>> {
-        around::around(&self.conn, ids).map_err(classed)
-    }
-
-    async fn above(&mut self, after: InstanceId, limit: usize) -> Result<Vec<Touched>> {
-        load::above(&self.conn, after, limit).map_err(classed)
     }
 
     async fn hold_outbox(&mut self, ids: &[OutboxId]) -> Result<Option<Vec<OutboxId>>> {

@@ -6,6 +6,7 @@ mod commands;
 mod definitions;
 mod events;
 mod index;
+mod load;
 mod lookback;
 mod pieces;
 mod query;

@@ -13,7 +13,7 @@ use super::commit::policies_of;
 use super::skip_locked::Free;
 use super::workers::policies_of_suspects;
 use crate::run::Turn;
-use crate::{Changes, ClaimRequest, ClaimRoom, Leased, Result, Txn, claimed_bytes};
+use crate::{Changes, ClaimRequest, ClaimRoom, Leased, Loads, Result, Txn, claimed_bytes};
 
 /// The maximum number of steps that a worker holds and that may be suspected which a claim reads (rule 6.2).
 const SUSPECTS_READ: usize = 500;
@@ -47,13 +47,10 @@ async fn claim_first<T: Txn>(
     turn: &mut Turn<'_, T>,
     request: &ClaimRequest,
 ) -> Result<Vec<Claimed>> {
-    let is_bounded = request.lease.is_some() || T::CLAIMS_WITHIN;
     // A single instance is claimed whatever its size.
-    if request.limit == 1 || !is_bounded {
-        return turn.txn.claim(request, turn.now).await;
-    }
-    let most = turn.limits.claim_bytes;
-    let (claimed, is_more) = turn.txn.claim_within(request, most, turn.now).await?;
+    let is_bounded = request.limit != 1 && (request.lease.is_some() || T::CLAIMS_WITHIN);
+    let most = is_bounded.then_some(turn.limits.claim_bytes);
+    let (claimed, is_more) = turn.txn.claim(request, most, turn.now).await?;
     if is_more {
         turn.effects.ready.insert(request.queue.clone());
     }

@@ -26,7 +26,7 @@ use super::restarted::moved;
 use super::{runs, start};
 use crate::ledger::Ledger;
 use crate::run::Turn;
-use crate::{Result, Txn, TypeTotal, Write, terms};
+use crate::{Loads, Result, Txn, TypeTotal, Write, terms};
 
 /// Commits outcomes of steps: the rows, the children that they spawn and the parents that they wake, in one transaction
 /// (rules 1.1, 1.3, 4, 10). Each entry has its own answer; a stale or refused one changes nothing.

@@ -16,7 +16,7 @@ use abide_core::rules::similar;
 use super::{resolve, signal_with_start};
 use crate::ledger::Ledger;
 use crate::run::Turn;
-use crate::{Found, Result, Txn, Write, terms};
+use crate::{Found, Loads, Result, Txn, Write, terms};
 
 /// The result of one signal or update: its answer, or a refusal that leaves no record.
 pub(crate) type Each = std::result::Result<Delivered, Refusal>;

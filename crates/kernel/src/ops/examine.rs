@@ -9,7 +9,7 @@ use abide_core::rules::liveness::{Around, World, is_judged_by_contract, is_misco
 use super::workers::locked;
 use crate::run::Turn;
 use crate::terms::{self, Ready};
-use crate::{Answer, Finding, Result, Txn};
+use crate::{Answer, Finding, Loads, Result, Txn};
 
 /// Finds problems of the instances above an id (rule 11.3). It reads one page of them, locked, so that all data of an
 /// instance is from the same moment.

@@ -13,7 +13,7 @@ use abide_core::rules::keys::{Concerns, Fate, fail, fate, give_up, held, held_on
 use super::commit::{close, notify_parents, pending_of};
 use crate::ledger::{Account, Ledger};
 use crate::run::Turn;
-use crate::{Result, Txn};
+use crate::{Loads, Result, Txn};
 
 /// The holders of keys, as far as an operation has loaded them and has granted keys since.
 #[derive(Default)]

@@ -11,7 +11,7 @@ use abide_core::rules::event::{Payload, index_of};
 
 use super::publish::Opening;
 use crate::run::Turn;
-use crate::{EventLookup, FoundEvents, NewEvent, PathId, Result, Span, Term, Txn, Write};
+use crate::{EventLookup, FoundEvents, Loads, NewEvent, PathId, Result, Span, Term, Txn, Write};
 
 /// The maximum number of events that one statement reads.
 const PAGE: usize = 500;

@@ -22,7 +22,7 @@ use super::workers::locked;
 use super::{resolve, start};
 use crate::ledger::Ledger;
 use crate::run::Turn;
-use crate::{Answer, Found, Result, Txn, Write};
+use crate::{Answer, Found, Loads, Result, Txn, Write};
 
 /// Cancels instances, and their children too unless these are to be left (rule 11.1).
 pub(crate) async fn cancel<T: Txn>(

@@ -4,7 +4,7 @@ use abide_core::model::Key;
 use abide_core::rules::partition::settle as decide;
 
 use crate::run::Turn;
-use crate::{Result, Txn, Write};
+use crate::{Loads, Result, Txn, Write};
 
 /// Settles the partitions that the operations of this transaction have changed (rule 6.3).
 pub(crate) async fn settle<T: Txn>(turn: &mut Turn<'_, T>) -> Result<()> {

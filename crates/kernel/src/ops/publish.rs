@@ -16,7 +16,7 @@ use super::look_back::look_back;
 use super::workers::locked;
 use crate::ledger::Ledger;
 use crate::run::Turn;
-use crate::{Error, EventPaths, NewEvent, Result, Term, Touched, Txn, TypeTotal, Write};
+use crate::{Error, EventPaths, Loads, NewEvent, Result, Term, Touched, Txn, TypeTotal, Write};
 
 /// The number of events that one statement reads when a workflow continues to wait.
 const PAGE: usize = 500;

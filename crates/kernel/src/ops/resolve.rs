@@ -6,7 +6,7 @@ use abide_core::model::{InstanceId, Key, Target};
 
 use crate::ledger::Ledger;
 use crate::run::Turn;
-use crate::{Error, Found, Result, Txn};
+use crate::{Error, Found, Loads, Result, Txn};
 
 /// The maximum number of lookups of a key whose run continues as a new one while it is being locked.
 const TRIES: usize = 8;

@@ -9,7 +9,7 @@ use abide_core::rules::start::hand_again as handed_again;
 
 use crate::ledger::Ledger;
 use crate::run::Turn;
-use crate::{Result, Txn, Write};
+use crate::{Loads, Result, Txn, Write};
 
 /// Hands the next run what the last step of a failed run was handed, if it begins at the same step: copies of the
 /// signals, or the children that it had joined. Another step did not wait for them, and a workflow begins at its first

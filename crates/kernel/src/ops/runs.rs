@@ -8,7 +8,7 @@ use abide_core::rules::start::successor;
 use super::start;
 use crate::ledger::Ledger;
 use crate::run::Turn;
-use crate::{Error, Result, Txn, Write};
+use crate::{Error, Loads, Result, Txn, Write};
 
 /// Opens the next runs of instances that continue as new, in the same commit: with the same key, the same place at the
 /// parent's barrier, and all pending commands (rule 2.4).

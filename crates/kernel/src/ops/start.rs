@@ -13,7 +13,7 @@ use super::deliver::{rejected, take_in};
 use super::survey;
 use crate::ledger::Ledger;
 use crate::run::Turn;
-use crate::{Answer, Error, Result, Txn, Write, terms};
+use crate::{Answer, Error, Loads, Result, Txn, Write, terms};
 
 /// Starts instances. Each start has its own answer (rules 2.2, 2.3).
 pub(crate) async fn start<T: Txn>(

@@ -6,7 +6,7 @@ use abide_core::model::{ContractId, Timestamp};
 use abide_core::rules::retention::{CONTRACTS_KEPT, CONTRACTS_NOTED};
 
 use crate::run::Turn;
-use crate::{Answer, Result, Survey, Txn, Write};
+use crate::{Answer, Loads, Result, Survey, Txn, Write};
 
 /// The number of instances that one page reads, and the number of contracts that are deleted at once.
 const PAGE: usize = 1_000;

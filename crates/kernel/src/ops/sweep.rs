@@ -7,7 +7,7 @@ use abide_core::model::InstanceId;
 use abide_core::rules::retention::{Kin, REQUESTS_KEPT, is_spared, next_up};
 
 use crate::run::Turn;
-use crate::{Answer, Cursor, Expiring, Forget, Result, SweepRequest, Txn, Write};
+use crate::{Answer, Cursor, Expiring, Forget, Loads, Result, SweepRequest, Txn, Write};
 
 /// The number of history rows and records that one batch deletes: this many per instance of its limit, and at least the
 /// second number. An instance with more is deleted in several batches.

@@ -11,7 +11,7 @@ use super::commit::{commit, policies_of};
 use super::skip_locked::Free;
 use super::workers::fail_dead;
 use crate::run::Turn;
-use crate::{Answer, Lapsed, Result, Touched, Txn};
+use crate::{Answer, Lapsed, Loads, Result, Touched, Txn};
 
 /// Makes due instances runnable: scheduled ones, and those whose wait has reached its deadline (rules 6.5, 7.5, 10.3).
 /// Also takes back claims whose own lease has expired (rules 5.3, 5.4). Expired claims go first: there are never more

@@ -15,7 +15,7 @@ use super::restarted::moved;
 use super::skip_locked::Free;
 use crate::ledger::Ledger;
 use crate::run::Turn;
-use crate::{Answer, Extension, NewWorker, Result, Touched, Txn, Write};
+use crate::{Answer, Extension, Loads, NewWorker, Result, Touched, Txn, Write};
 
 /// Registers a worker. The claims of an earlier process with its name are taken back at once: its lease is ended here,
 /// and [`reclaim`] finds them (rule 5.3).
