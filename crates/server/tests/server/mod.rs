@@ -19,6 +19,7 @@ mod slow;
 mod starting;
 mod strange;
 mod test_clock;
+mod tls;
 mod tokens;
 #[cfg(feature = "otel")]
 mod traces;

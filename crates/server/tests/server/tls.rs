@@ -241,7 +241,12 @@ async fn a_client_that_goes_away_during_its_poll_takes_nothing_with_it() {
 /// Waits until that many long polls are open.
 async fn polls(client: &Https, server: &Server, count: &str) {
     let line = format!("abide_http_long_polls {count}\n");
-    let has = async || send(client, server, "/metrics", None).await.2.contains(&line);
+    let has = async || {
+        send(client, server, "/metrics", None)
+            .await
+            .2
+            .contains(&line)
+    };
     server.until(&line, has).await;
 }
 

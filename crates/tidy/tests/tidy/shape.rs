@@ -55,15 +55,17 @@ fn every_test_file_is_compiled() {
         if is_root || !manifest.contains("autotests = false") {
             continue;
         }
-        let name = path.trim_end_matches(".rs").trim_end_matches("/mod");
-        let line = format!("mod {};", name.rsplit('/').next().unwrap_or(name));
-        let says = |other: &String| files::read(other).lines().any(|one| one.ends_with(&line));
-        if !files.iter().any(|other| other != file && says(other)) {
+        let module = file.trim_end_matches(".rs").trim_end_matches("/mod");
+        let (parent, name) = module.rsplit_once('/').unwrap_or(("", module));
+        let line = format!("mod {name};");
+        let roots = [format!("{parent}/mod.rs"), format!("{parent}/main.rs")];
+        let says = |root: &String| files::read(root).lines().any(|one| one.ends_with(&line));
+        if !roots.iter().any(|root| files.contains(root) && says(root)) {
             problems.push(file.clone());
         }
     }
     report(
         &problems,
-        "these files are in no test binary: add a `mod` line for each to `tests/main.rs` of its crate.",
+        "these files are in no test binary: add a `mod` line for each to the `main.rs` or `mod.rs` beside it.",
     );
 }
