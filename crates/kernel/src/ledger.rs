@@ -250,7 +250,7 @@ impl Account<'_> {
             Status::Runnable if !row.behind => {
                 effects.ready.insert(row.queue.clone());
             }
-            Status::Scheduled | Status::AwaitingSignal | Status::AwaitingChildren => {
+            status if status.is_parked() => {
                 effects.blocked |= row.is_blocked() && was.status == Status::Executing;
                 if let Some(due_at) = row.due_at {
                     effects.due_at(due_at);

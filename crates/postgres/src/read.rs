@@ -494,3 +494,28 @@ pub(crate) async fn depths(pool: &Pool) -> Result<Vec<QueueDepth>> {
         })
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_counts_as_waiting_is_what_the_rules_say() {
+        // rule 13.1
+        let codes = |which: fn(&Status) -> bool| {
+            let codes = Status::ALL.iter().filter(|status| which(status));
+            let codes: Vec<String> = codes.map(|status| status.code().to_string()).collect();
+            codes.join(", ")
+        };
+        let parked = codes(|status| status.is_parked());
+        let for_timers = codes(|status| status.is_parked() && !status.waits_for(WaitKind::Signal));
+        let timer = WaitKind::Timer.name();
+        let waits = format!("status <> {for_timers} or wait = '{timer}'");
+        assert!(DEPTHS.contains(&waits), "{waits}");
+        let parked = format!("where status in ({parked})");
+        assert!(
+            DEPTHS.contains(&parked) && NEXT_DUE.contains(&parked),
+            "{parked}"
+        );
+    }
+}

@@ -71,9 +71,7 @@ impl IndexColumns {
     pub fn wake_at(self) -> Option<i64> {
         match self.status {
             Status::Scheduled => Some(self.due_at.map_or(BLOCKED, Timestamp::as_micros)),
-            Status::AwaitingSignal | Status::AwaitingChildren => {
-                Some(self.due_at.map_or(NEVER, Timestamp::as_micros))
-            }
+            status if status.is_parked() => Some(self.due_at.map_or(NEVER, Timestamp::as_micros)),
             Status::Reserved => Some(NEVER),
             _ => None,
         }

@@ -4,6 +4,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use super::WaitKind;
+
 /// The status of an instance. There are no others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -75,6 +77,23 @@ impl Status {
             self,
             Self::Done | Self::Failed | Self::Cancelled | Self::Continued
         )
+    }
+
+    /// `true` if the instance is parked: it is due later, or it waits.
+    pub const fn is_parked(self) -> bool {
+        matches!(
+            self,
+            Self::Scheduled | Self::AwaitingSignal | Self::AwaitingChildren
+        )
+    }
+
+    /// `true` if an instance in this status waits for what its wait is for. One that is due later waits for its timer
+    /// only: a step that is retried later still has the wait that it was woken from.
+    pub fn waits_for(self, kind: WaitKind) -> bool {
+        match self {
+            Self::Scheduled => kind == WaitKind::Timer,
+            _ => self.is_parked(),
+        }
     }
 
     /// Its name, the same in every interface.

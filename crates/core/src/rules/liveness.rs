@@ -125,14 +125,10 @@ pub struct World<'a> {
 /// applied.
 pub fn waiting(instance: &Instance) -> Option<Waiting> {
     let stands = instance.stands();
-    let parked = matches!(
-        stands,
-        Status::Scheduled | Status::AwaitingSignal | Status::AwaitingChildren
-    );
     let source = instance.resume_source();
     let kind = instance.wait_kind().filter(|kind| {
         // Rows that an earlier release woke have no source, and their step may be retried later.
-        source.is_some() || parked && (stands != Status::Scheduled || *kind == WaitKind::Timer)
+        source.is_some() || stands.waits_for(*kind)
     })?;
     let ended = source.and_then(|source| {
         let mut waits = instance.waits().iter();

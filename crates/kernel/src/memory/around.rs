@@ -26,10 +26,6 @@ impl Tables {
             (Status::AwaitingSignal, Some(awaits)) => &awaits.names,
             _ => &[],
         };
-        let parked = matches!(
-            row.status,
-            Status::Scheduled | Status::AwaitingSignal | Status::AwaitingChildren
-        );
         let mut pending: BTreeMap<&Name, CommandId> = BTreeMap::new();
         for command in self.commands().pending(id) {
             if command.kind == CommandKind::Signal {
@@ -45,7 +41,7 @@ impl Tables {
                 updates += 1;
                 newest_update = command
                     .sequence
-                    .filter(|_| parked)
+                    .filter(|_| row.status.is_parked())
                     .map(|at| (command.id, at));
             }
         }

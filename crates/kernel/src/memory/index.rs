@@ -59,15 +59,11 @@ impl<'r> Entries<'r> {
         let row = &record.row;
         let runnable = row.status == Status::Runnable;
         let executing = row.status == Status::Executing;
-        let sleeps = matches!(
-            row.status,
-            Status::Scheduled | Status::AwaitingSignal | Status::AwaitingChildren
-        );
         let position = (row.priority, row.due_at.unwrap_or_default(), row.id);
         Self {
             id: row.id,
             claimable: (runnable && !row.behind).then(|| (&row.queue, record.lane(), position)),
-            due: row.due_at.filter(|_| sleeps),
+            due: row.due_at.filter(|_| row.status.is_parked()),
             lease: row.lease.filter(|_| executing).map(|lease| lease.until),
             holder: row.worker.filter(|_| executing),
             finished: row.finished_at,

@@ -207,13 +207,7 @@ impl Tables {
 /// Returns the kind of wait of an instance, if it waits; also while it runs only for updates.
 fn waits_for(row: &Row) -> Option<WaitKind> {
     let kind = row.awaits.as_ref()?.kind;
-    let waits = match row.stands() {
-        Status::AwaitingSignal | Status::AwaitingChildren => true,
-        // A step that is retried later still has the wait that it was woken from.
-        Status::Scheduled => kind == WaitKind::Timer,
-        _ => false,
-    };
-    waits.then_some(kind)
+    row.stands().waits_for(kind).then_some(kind)
 }
 
 /// `true` if an instance waits for a signal of this name, an event of this type or a condition of this key.

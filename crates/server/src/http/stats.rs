@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use abide::Status;
 use abide::model::{Name, Worker, WorkerId};
 use abide::store::QueueDepth;
 use abide::time::Timestamp;
@@ -79,11 +78,7 @@ pub fn counts(depths: &[QueueDepth]) -> (Counts, Counts) {
     for depth in depths {
         *statuses.entry(depth.status.name()).or_default() += depth.count;
         // A step that runs, or will, may still know what it was woken from.
-        let parked = matches!(
-            depth.status,
-            Status::Scheduled | Status::AwaitingSignal | Status::AwaitingChildren
-        );
-        if let Some(kind) = depth.wait_kind.filter(|_| parked) {
+        if let Some(kind) = depth.wait_kind.filter(|_| depth.status.is_parked()) {
             *waits.entry(kind.name()).or_default() += depth.count;
         }
     }

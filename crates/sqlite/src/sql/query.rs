@@ -244,3 +244,25 @@ pub(crate) fn depths(conn: &Connection) -> Result<Vec<QueueDepth>> {
     }
     Ok(depths.into_values().collect())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_counts_as_waiting_is_what_the_rules_say() {
+        // rule 13.1
+        let codes = |which: fn(&Status) -> bool| {
+            let codes = Status::ALL.iter().filter(|status| which(status));
+            let codes: Vec<String> = codes.map(|status| status.code().to_string()).collect();
+            codes.join(", ")
+        };
+        let for_all = codes(|status| status.waits_for(WaitKind::Signal));
+        let for_timers = codes(|status| status.is_parked() && !status.waits_for(WaitKind::Signal));
+        let timer = WaitKind::Timer.name();
+        let condition = format!(
+            "status in ({for_all}) or (status = {for_timers} and extra ->> '$.awaits.kind' = '{timer}')"
+        );
+        assert!(DEPTHS.contains(&condition), "{condition}");
+    }
+}

@@ -1,8 +1,6 @@
 //! Taking a waiting instance aside, so that its updates are handled while it waits.
 
-use crate::model::{
-    Aside, Cause, CommandKind, Pending, ResumeKind, ResumeSource, Row, Status, Timestamp,
-};
+use crate::model::{Aside, Cause, CommandKind, Pending, ResumeKind, ResumeSource, Row, Timestamp};
 use crate::rules::claims::queue_up;
 
 /// Takes a waiting instance aside, so that its updates are handled now; it runs for the first pending one.
@@ -30,13 +28,9 @@ const fn is_update(source: ResumeSource) -> bool {
 }
 
 pub(super) fn set_aside(row: &mut Row, source: Option<ResumeSource>, now: Timestamp) {
-    let waits = matches!(
-        row.status,
-        Status::Scheduled | Status::AwaitingSignal | Status::AwaitingChildren
-    );
     // A row whose code does not match its history could not handle them. A row whose workers died handles them when it
     // runs again: its workers may have died because of an update (rule 5.6).
-    if waits && !row.is_blocked() && !row.is_recovering() {
+    if row.status.is_parked() && !row.is_blocked() && !row.is_recovering() {
         row.aside = Some(Aside {
             status: row.status,
             due_at: row.due_at,

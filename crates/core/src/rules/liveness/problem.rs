@@ -144,12 +144,8 @@ fn waits_for_signals_alone(row: &Row) -> bool {
 
 fn stuck(row: &Row, world: World<'_>) -> Option<Problem> {
     let around = world.around;
-    let parked = matches!(
-        row.status,
-        Status::Scheduled | Status::AwaitingSignal | Status::AwaitingChildren
-    );
     // Updates to a row whose workers died are handled when it runs again.
-    if parked && !row.is_recovering() && misses_update(row, around) {
+    if row.status.is_parked() && !row.is_recovering() && misses_update(row, around) {
         let newest = around.and_then(|around| around.newest_update);
         return Some(Problem::MissedUpdate(newest.map(|(id, _)| id)));
     }
