@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use abide_core::model::{
     BarrierNumber, Child, Claim, Claimed, Extra, Inbox, InstanceId, Key, Lane, Name, ParentRef,
-    Priority, Timestamp, WaitKind,
+    Priority, Timestamp,
 };
 use abide_kernel::{ClaimRequest, INBOX_WHOLE_BYTES, Result};
 use tokio_postgres::Row;
@@ -440,10 +440,9 @@ fn claimed(
     claimed.aside = extra.aside().is_some();
     claimed.inbox = extra.inbox;
     if let Some(awaits) = extra.awaits() {
-        match awaits.kind {
-            WaitKind::Children => claimed.joins = Some(extra.family.barrier),
-            WaitKind::Signal | WaitKind::Event => claimed.awaits = awaits.names,
-            _ => {}
+        claimed.joins = awaits.joins(extra.family.barrier);
+        if awaits.is_for_signals() {
+            claimed.awaits = awaits.names;
         }
     }
     Ok(claimed)

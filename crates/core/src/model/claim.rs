@@ -168,11 +168,7 @@ impl Claimed {
         state: Json,
         policy: Option<Policy>,
     ) -> Self {
-        let waits_for = |kinds: &[WaitKind]| {
-            let awaits = row.awaits.as_ref();
-            awaits.filter(|awaits| kinds.contains(&awaits.kind))
-        };
-        let awaited = waits_for(&[WaitKind::Signal, WaitKind::Event]);
+        let awaits = row.awaits.as_ref();
         Self {
             claim,
             key,
@@ -189,7 +185,7 @@ impl Claimed {
             due_at: row.due_at.unwrap_or_default(),
             cause: row.cause,
             timed_out: row.timed_out,
-            joins: waits_for(&[WaitKind::Children]).map(|_| row.family.barrier),
+            joins: awaits.and_then(|awaits| awaits.joins(row.family.barrier)),
             children_pending: row.family.pending,
             children_ended: row.family.ended,
             children: Vec::new(),
@@ -197,7 +193,7 @@ impl Claimed {
             updates: Vec::new(),
             aside: row.aside.is_some(),
             inbox: row.inbox,
-            awaits: awaited.map_or_else(Vec::new, |awaits| awaits.names.clone()),
+            awaits: awaits.map_or_else(Vec::new, |awaits| awaits.signals().to_vec()),
             policy,
         }
     }

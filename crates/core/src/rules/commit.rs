@@ -8,6 +8,7 @@ mod row;
 use std::borrow::Cow;
 
 use super::claims::{end_hold, queue_up, resume, settle};
+use super::handing::was_handed;
 use super::{block, children, inbox, retry, workflow};
 use crate::model::{
     Cause, Closing, CommandKind, Commit, Epoch, HistoryEvent, Json, Limits, Name, Outcome, Pending,
@@ -226,7 +227,7 @@ fn perform<'a>(
             let buffered = pending.iter().find(|one| {
                 one.kind == CommandKind::Signal
                     && names.contains(&one.name)
-                    && !inbox::was_handed(row, one)
+                    && !was_handed(row, one)
             });
             begin(row, &wait.next);
             end_hold(row);
@@ -298,7 +299,7 @@ pub(super) fn stop(row: &mut Row, reason: &str, facts: Facts<'_>, moved: &mut Mo
 fn close(row: &mut Row, pending: &[Pending], status: Status, moved: &mut Moved<'_>) {
     let left: Vec<Pending> = pending
         .iter()
-        .filter(|one| !inbox::was_handed(row, one))
+        .filter(|one| !was_handed(row, one))
         .filter(|one| moved.closings.iter().all(|closed| closed.id != one.id))
         .cloned()
         .collect();

@@ -4,6 +4,7 @@ mod updates;
 
 use super::claims::come_back;
 use super::contract;
+use super::handing::was_handed;
 use crate::model::{
     Awaits, Cause, Closing, CommandId, CommandKind, CommandStatus, HistoryEvent, Json, Name,
     OperationWait, Pending, ResumeSource, Row, Sequence, Status, Taken, Timestamp, WaitId,
@@ -212,11 +213,6 @@ impl Pending {
 }
 
 impl Awaits {
-    /// `true` if it waits for a signal of that name.
-    pub fn takes(&self, name: &Name) -> bool {
-        matches!(self.kind, WaitKind::Signal | WaitKind::Event) && self.names.contains(name)
-    }
-
     /// Returns the id of the wait that takes a signal or an event. If a workflow has several waits for a signal, that
     /// is the first one that has no signal yet and whose deadline has not passed.
     fn assign(
@@ -250,16 +246,6 @@ impl OperationWait {
             && self.name.as_ref() == Some(name)
             && self.command_id.is_none()
     }
-}
-
-/// `true` if the step that runs, or ran, was handed that command (rule 7.4).
-pub fn was_handed(row: &Row, pending: &Pending) -> bool {
-    pending.kind == CommandKind::Signal
-        && pending.sequence <= row.inbox.handed
-        && row
-            .awaits
-            .as_ref()
-            .is_some_and(|awaits| awaits.takes(&pending.name))
 }
 
 /// Returns the first signal that a parked row waits for and that did not wake it.
@@ -425,10 +411,4 @@ pub fn discard(row: &mut Row, left: &[Pending], ended_as: Status) -> Closed {
     (row.inbox.signals, row.inbox.updates) = (0, 0);
     row.inbox.settle_bytes();
     closed
-}
-
-/// `true` if an update is handled before the step: if it arrived before the signal that woke the step, or if no signal
-/// woke it (rule 9.4).
-pub fn go_first(woken_by: Option<Sequence>, update: Sequence) -> bool {
-    woken_by.is_none_or(|signal| update < signal)
 }

@@ -16,6 +16,7 @@ pub mod event;
 mod fixture;
 pub mod folding;
 pub mod graph;
+pub mod handing;
 pub mod inbox;
 pub mod keys;
 pub mod leases;

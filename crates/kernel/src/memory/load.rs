@@ -9,6 +9,7 @@ use abide_core::model::{
     Timestamp, Waiter, Worker, WorkerId,
 };
 use abide_core::rules::commit::InboxNeeds;
+use abide_core::rules::handing::is_handed;
 use abide_core::rules::retention::Kin;
 
 use super::pieces::{MemoryTxn, placed};
@@ -323,8 +324,7 @@ impl MemoryTxn<'_> {
         for (id, names, upto) in of {
             let handed = commands.pending(*id).filter(|command| {
                 command.kind == CommandKind::Signal
-                    && names.contains(&command.name)
-                    && command.sequence.is_some_and(|sequence| sequence <= *upto)
+                    && is_handed(names, *upto, &command.name, command.sequence)
             });
             found.extend(handed.map(|command| Command::clone(command)));
         }

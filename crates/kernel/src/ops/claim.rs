@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use abide_core::model::{
-    BarrierNumber, Child, Claim, Claimed, Command, InstanceId, Lease, Name, Sequence, WorkerId,
+    BarrierNumber, Child, Claim, Claimed, Command, InstanceId, Lease, Name, WorkerId,
 };
 use abide_core::rules::deaths::{Case, MAX_DEATHS, SUSPECTED, give_up_suspects, is_suspected};
-use abide_core::rules::inbox::go_first;
+use abide_core::rules::handing::{go_first, handed, is_handed};
 
 use super::commit::policies_of;
 use super::skip_locked::Free;
@@ -182,11 +182,9 @@ async fn lease_out<T: Txn>(
 
 /// Returns the barriers that the claimed instances join.
 fn barriers(claimed: &[Claimed]) -> Vec<(InstanceId, BarrierNumber)> {
-    claimed
-        .iter()
-        .filter(|one| !one.aside)
-        // A workflow joins none: its operations read their own children.
-        .filter_map(|one| Some((one.claim.id(), one.joins.filter(|barrier| barrier.0 > 0)?)))
+    let joining = claimed.iter();
+    joining
+        .filter_map(|one| Some((one.claim.id(), handed(one).barrier?)))
         .collect()
 }
 
@@ -206,31 +204,27 @@ async fn bring_children<T: Txn>(turn: &mut Turn<'_, T>, claimed: &mut [Claimed])
 }
 
 async fn bring_signals<T: Txn>(turn: &mut Turn<'_, T>, claimed: &mut [Claimed]) -> Result<()> {
+    let mut unread = Vec::new();
     for one in &mut *claimed {
-        let delivered = turn.delivered.get(&one.claim.id());
+        let id = one.claim.id();
+        let Some((names, upto)) = handed(one).signals else {
+            continue;
+        };
+        let delivered = turn.delivered.get(&id);
         // If all pending signals were delivered in this transaction, they need not be read.
-        if let Some(delivered) = delivered
-            && !one.aside
-            && u64::from(one.inbox.signals) == delivered.len() as u64
-        {
-            let handed = delivered.iter().filter(|signal| {
-                one.awaits.contains(&signal.name)
-                    && signal.sequence.is_some_and(|at| at <= one.inbox.handed)
-            });
-            one.awaited = handed.cloned().collect();
+        let whole = delivered.filter(|all| u64::from(one.inbox.signals) == all.len() as u64);
+        let signals = whole.into_iter().flatten();
+        let signals = signals.filter(|one| is_handed(names, upto, &one.name, one.sequence));
+        let signals: Vec<Command> = signals.cloned().collect();
+        match signals.is_empty() {
+            true => unread.push((id, names.to_vec(), upto)),
+            false => one.awaited = signals,
         }
     }
-    let handed: Vec<_> = claimed
-        .iter()
-        .filter(|one| one.awaited.is_empty())
-        .filter(|one| !one.aside && !one.awaits.is_empty())
-        .filter(|one| one.inbox.signals > 0 && one.inbox.handed > Sequence::default())
-        .map(|one| (one.claim.id(), one.awaits.clone(), one.inbox.handed))
-        .collect();
-    if handed.is_empty() {
+    if unread.is_empty() {
         return Ok(());
     }
-    let mut inboxes = by_instance(turn.txn.awaited(&handed).await?);
+    let mut inboxes = by_instance(turn.txn.awaited(&unread).await?);
     for one in claimed {
         if let Some(awaited) = inboxes.remove(&one.claim.id()) {
             one.awaited = awaited;
@@ -242,7 +236,7 @@ async fn bring_signals<T: Txn>(turn: &mut Turn<'_, T>, claimed: &mut [Claimed]) 
 async fn bring_updates<T: Txn>(turn: &mut Turn<'_, T>, claimed: &mut [Claimed]) -> Result<()> {
     let with_updates: Vec<InstanceId> = claimed
         .iter()
-        .filter(|one| one.inbox.updates > 0)
+        .filter(|one| handed(one).updates)
         .map(|one| one.claim.id())
         .collect();
     if with_updates.is_empty() {
