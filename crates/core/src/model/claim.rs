@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     BarrierNumber, Child, Command, Epoch, Inbox, InstanceId, Json, Key, Kind, Name, Policy,
-    Priority, Row, Timestamp, WaitKind, WorkerId,
+    Priority, Row, Timestamp, WorkerId,
 };
 
 /// A worker's claim on an instance, fenced by its epoch.

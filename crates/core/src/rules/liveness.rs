@@ -5,6 +5,7 @@ mod around;
 mod code;
 mod problem;
 mod reasons;
+mod severity;
 #[cfg(test)]
 mod tests;
 
@@ -22,6 +23,7 @@ pub use around::{Around, CHILDREN_SEEN, NAMES_SEEN, Siblings, UnmatchedEvent};
 pub use code::{Code, Reason};
 pub use problem::{Problem, is_judged_by_contract, is_miscounted, problem};
 pub use reasons::{FAILURES_HEALTHY, failing_step, is_failing};
+pub use severity::{Severity, severity};
 
 use reasons::{blocked, died, failing, lane_named, near_miss, overdue, silent, stranded};
 

@@ -11,6 +11,7 @@ pub mod contract;
 pub mod contradiction;
 pub mod deaths;
 pub mod deliver;
+pub mod doctor;
 pub mod event;
 #[cfg(test)]
 mod fixture;

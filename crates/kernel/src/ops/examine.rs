@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use abide_core::model::{ContractId, InstanceId, Row, Status};
+use abide_core::model::{ContractId, InstanceId, Row};
+use abide_core::rules::doctor::fault;
 use abide_core::rules::keys::held;
-use abide_core::rules::liveness::{Around, World, is_judged_by_contract, is_miscounted, problem};
+use abide_core::rules::liveness::{Around, World, is_judged_by_contract};
 
 use super::workers::locked;
 use crate::run::Turn;
@@ -27,22 +28,12 @@ pub(crate) async fn examine<T: Txn>(
     let around = around(turn, &rows).await?;
     let doubled = doubled(turn, &rows).await?;
     let findings = rows.iter().filter_map(|row| {
-        let found = around.world(row);
-        let (code, problem, command_id) = match (problem(row, found), unjudged(row, found.around)) {
-            (Some(problem), _) => (problem.code().name(), problem.text(), problem.command()),
-            (None, Some((code, text))) => (code, text.to_owned(), None),
-            (None, None) if doubled.contains(&row.id) => (
-                "key_held_twice",
-                "it holds a key that another instance holds too".to_owned(),
-                None,
-            ),
-            (None, None) => return None,
-        };
+        let fault = fault(row, around.world(row), doubled.contains(&row.id))?;
         Some(Finding {
             instance: row.id,
-            code: code.to_owned(),
-            problem,
-            command_id,
+            code: fault.code.to_owned(),
+            problem: fault.text,
+            command_id: fault.command_id,
         })
     });
     Ok(Answer::Examined {
@@ -74,35 +65,6 @@ async fn doubled<T: Txn>(turn: &mut Turn<'_, T>, rows: &[Row]) -> Result<BTreeSe
                 .is_some_and(|row| held(row).has(&one.key))
     });
     Ok(doubled.map(|one| one.of).collect())
-}
-
-/// Returns an invalid condition of an instance that has ended, or is reserved and not started. There is nothing to
-/// repair, and its health is not affected.
-fn unjudged(row: &Row, around: Option<&Around>) -> Option<(&'static str, &'static str)> {
-    let has_ended = row.status.is_terminal();
-    let pending = around.map_or(0, |around| around.signals + around.updates);
-    if has_ended && row.worker.is_some() {
-        Some(("ended_and_held", "it has ended, and a worker holds it"))
-    } else if has_ended && row.finished_at.is_none() {
-        Some((
-            "ended_at_no_time",
-            "it has ended at no time, so that it is never deleted",
-        ))
-    } else if has_ended && row.inbox.signals + row.inbox.updates + pending > 0 {
-        Some((
-            "ended_with_messages",
-            "it has ended, and messages are pending in its inbox",
-        ))
-    } else if row.status == Status::Reserved
-        && around.is_some_and(|around| is_miscounted(row.inbox, around))
-    {
-        Some((
-            "reserved_and_miscounted",
-            "it is reserved, and its count of pending messages is not what its inbox holds",
-        ))
-    } else {
-        None
-    }
 }
 
 /// The surroundings of locked rows, and the terms of their contracts.

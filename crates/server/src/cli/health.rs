@@ -7,7 +7,7 @@ use abide::model::{
 };
 use abide::time::Timestamp;
 use abide_kernel::rules::deaths::times;
-use abide_kernel::rules::liveness::serves;
+use abide_kernel::rules::liveness::{Severity, serves, severity};
 
 use super::failure::shell_quoted;
 use super::out::Tone;
@@ -28,6 +28,16 @@ pub struct Around {
 
 /// The sentence, and the tone to print it in.
 pub fn sentence(description: &Description, around: &Around, now: Timestamp) -> (Tone, String) {
+    let reason = description.reason.as_ref().map(|reason| reason.code);
+    let tone = match severity(description.instance.status, description.liveness, reason) {
+        Severity::Healthy => Tone::Good,
+        Severity::Attention => Tone::Careful,
+        Severity::Bad => Tone::Bad,
+    };
+    (tone, text(description, around, now))
+}
+
+fn text(description: &Description, around: &Around, now: Timestamp) -> String {
     let one = &description.instance;
     let target = name_of(one);
     let why = description
@@ -38,43 +48,31 @@ pub fn sentence(description: &Description, around: &Around, now: Timestamp) -> (
         Liveness::Closed => closed(one, around, &target, now),
         Liveness::Running => running(description, around),
         Liveness::Ready => ready(description, around, now),
-        Liveness::WaitingForWorker => {
-            let text = format!(
-                "could run{}, but {}. Start one; nothing is lost meanwhile. live workers: abide workers",
-                lasting(one.due_at, now),
-                clean(why)
-            );
-            (Tone::Bad, text)
-        }
+        Liveness::WaitingForWorker => format!(
+            "could run{}, but {}. Start one; nothing is lost meanwhile. live workers: abide workers",
+            lasting(one.due_at, now),
+            clean(why)
+        ),
         Liveness::Scheduled => scheduled(description, &target, now),
         Liveness::WaitingForSignal
         | Liveness::WaitingForEvent
         | Liveness::WaitingForCondition
         | Liveness::WaitingForChildren => waits(description, around, now),
-        Liveness::ReplayBlocked => {
-            let text = format!(
-                "blocked: its code does not match its history ({}). Deploy code that fits: it continues when a worker with that \
-                 code starts, or with: abide repair {target}. Nothing is lost meanwhile",
-                clean(why)
-            );
-            (Tone::Bad, text)
-        }
-        Liveness::Blocked => {
-            let text = format!(
-                "blocked at step {}: {}. It continues when a worker of a build that fits starts, or with: abide repair {target}. \
-                 Nothing is lost meanwhile",
-                clean(one.step.as_str()),
-                clean(why)
-            );
-            (Tone::Bad, text)
-        }
-        Liveness::RepairNeeded => {
-            let text = format!(
-                "needs repair: {}. Nothing wakes it by itself; run: abide repair {target}",
-                clean(why)
-            );
-            (Tone::Bad, text)
-        }
+        Liveness::ReplayBlocked => format!(
+            "blocked: its code does not match its history ({}). Deploy code that fits: it continues when a worker with that \
+             code starts, or with: abide repair {target}. Nothing is lost meanwhile",
+            clean(why)
+        ),
+        Liveness::Blocked => format!(
+            "blocked at step {}: {}. It continues when a worker of a build that fits starts, or with: abide repair {target}. \
+             Nothing is lost meanwhile",
+            clean(one.step.as_str()),
+            clean(why)
+        ),
+        Liveness::RepairNeeded => format!(
+            "needs repair: {}. Nothing wakes it by itself; run: abide repair {target}",
+            clean(why)
+        ),
     }
 }
 
@@ -86,40 +84,33 @@ pub fn name_of(one: &Instance) -> String {
     }
 }
 
-fn closed(one: &Instance, around: &Around, target: &str, now: Timestamp) -> (Tone, String) {
+fn closed(one: &Instance, around: &Around, target: &str, now: Timestamp) -> String {
     let ended = one.finished_at.unwrap_or(one.updated_at);
     let (when, took) = (relative(ended, now), length(ended.since(one.created_at)));
     let error = one.last_error.as_deref().unwrap_or("no reason was given");
     let error = cut_middle(&clean(error), 300);
     match one.status {
-        Status::Failed => (
-            Tone::Bad,
-            format!(
-                "failed {when} at step {}: {error}. To open a new run of it: abide restart {target}",
-                one.step
-            ),
+        Status::Failed => format!(
+            "failed {when} at step {}: {error}. To open a new run of it: abide restart {target}",
+            one.step
         ),
-        Status::Cancelled => (Tone::Careful, format!("cancelled {when}: {error}")),
+        Status::Cancelled => format!("cancelled {when}: {error}"),
         Status::Continued => {
             let next = match around.newer {
                 Some(id) => format!(" as instance {id}: abide show {id}"),
                 None => String::new(),
             };
-            (Tone::Good, format!("went on {when}, in a newer run{next}"))
+            format!("went on {when}, in a newer run{next}")
         }
-        _ => (
-            Tone::Good,
-            format!("done {when}, after {took}; nothing is left to do"),
-        ),
+        _ => format!("done {when}, after {took}; nothing is left to do"),
     }
 }
 
-fn running(description: &Description, around: &Around) -> (Tone, String) {
+fn running(description: &Description, around: &Around) -> String {
     let one = &description.instance;
     let step = clean(one.step.as_str()).into_owned();
     if let Some(reason) = &description.reason {
-        let text = format!("runs step {step}, but {}", clean(&reason.text));
-        return (Tone::Careful, text);
+        return format!("runs step {step}, but {}", clean(&reason.text));
     }
     let worker = one
         .worker
@@ -128,32 +119,29 @@ fn running(description: &Description, around: &Around) -> (Tone, String) {
             || "its worker".to_owned(),
             |worker| format!("worker {}", worker.name),
         );
-    let text = format!("runs step {step} on {worker}; healthy: if that dies, another takes over");
-    (Tone::Good, text)
+    format!("runs step {step} on {worker}; healthy: if that dies, another takes over")
 }
 
-fn ready(description: &Description, around: &Around, now: Timestamp) -> (Tone, String) {
+fn ready(description: &Description, around: &Around, now: Timestamp) -> String {
     let one = &description.instance;
     let lasting = lasting(one.due_at, now);
     if let Some(reason) = &description.reason {
-        let text = format!("ready to run{lasting}, but {}", clean(&reason.text));
-        return (Tone::Careful, text);
+        return format!("ready to run{lasting}, but {}", clean(&reason.text));
     }
     if one.behind
         && let Some(partition) = &one.partition_key
     {
-        let text = format!(
+        return format!(
             "ready to run{lasting}, behind another of partition {}; healthy: it runs when that one lets go",
             clean(partition.as_str())
         );
-        return (Tone::Good, text);
     }
     let serving = around
         .workers
         .iter()
         .filter(|worker| serves(worker, one))
         .count();
-    let text = format!(
+    format!(
         "ready to run{lasting}; healthy: {} queue {} with code for {} version {}, and the next that is free takes it",
         match serving {
             1 => "1 worker serves".to_owned(),
@@ -162,22 +150,20 @@ fn ready(description: &Description, around: &Around, now: Timestamp) -> (Tone, S
         clean(one.queue.as_str()),
         clean(one.machine.as_str()),
         one.version
-    );
-    (Tone::Good, text)
+    )
 }
 
-fn scheduled(description: &Description, target: &str, now: Timestamp) -> (Tone, String) {
+fn scheduled(description: &Description, target: &str, now: Timestamp) -> String {
     let one = &description.instance;
     let wait: Option<&Waiting> = description.wait.as_ref();
     if one.status == Status::Reserved {
         let machine = shell_quoted(&clean(one.machine.as_str()));
-        let text = format!(
+        return format!(
             "reserved: it has no run yet. To open it: abide start {machine} --key {target}"
         );
-        return (Tone::Careful, text);
     }
     let Some(due) = one.due_at else {
-        return (Tone::Good, "is due at no time".to_owned());
+        return "is due at no time".to_owned();
     };
     let what = match (one.cause, wait) {
         (_, Some(wait)) if wait.kind == WaitKind::Timer && wait.resume_source.is_none() => {
@@ -201,19 +187,15 @@ fn scheduled(description: &Description, target: &str, now: Timestamp) -> (Tone, 
     };
     let when = relative(due, now);
     match &description.reason {
-        Some(reason) if reason.code == ReasonCode::Failing => (
-            Tone::Careful,
-            format!("is tried again {when}: {}", clean(&reason.text)),
-        ),
-        Some(reason) => (Tone::Bad, format!("{what} {when}: {}", clean(&reason.text))),
-        None => (
-            Tone::Good,
-            format!("{what} {when}; healthy: nothing is to be done until then"),
-        ),
+        Some(reason) if reason.code == ReasonCode::Failing => {
+            format!("is tried again {when}: {}", clean(&reason.text))
+        }
+        Some(reason) => format!("{what} {when}: {}", clean(&reason.text)),
+        None => format!("{what} {when}; healthy: nothing is to be done until then"),
     }
 }
 
-fn waits(description: &Description, around: &Around, now: Timestamp) -> (Tone, String) {
+fn waits(description: &Description, around: &Around, now: Timestamp) -> String {
     let one = &description.instance;
     let wait = description.wait.as_ref();
     let deadline = wait.and_then(|wait| wait.deadline);
@@ -239,17 +221,10 @@ fn waits(description: &Description, around: &Around, now: Timestamp) -> (Tone, S
     let lasting = lasting(wait.and_then(|wait| wait.since), now);
     match &description.reason {
         Some(reason) => {
-            let tone = match reason.code {
-                ReasonCode::SimilarSignal | ReasonCode::UnmatchedEvent => Tone::Careful,
-                _ => Tone::Bad,
-            };
             let why = unwell(one, reason);
-            (tone, format!("waits for {what}{lasting}{until}; {why}"))
+            format!("waits for {what}{lasting}{until}; {why}")
         }
-        None => (
-            Tone::Good,
-            format!("waits for {what}{lasting}{until}; healthy: {wakes}"),
-        ),
+        None => format!("waits for {what}{lasting}{until}; healthy: {wakes}"),
     }
 }
 
