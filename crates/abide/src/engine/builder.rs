@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-use abide_core::model::{Declared, Lane, Limits, Name, Refusal, WorkerId};
+use abide_core::model::{AT_ONCE, Declared, Lane, Limits, Name, Refusal, WorkerId};
 use abide_core::rules::leases;
 use abide_kernel::committer::{Bulk, Committer, Deliveries, Submit};
 use abide_kernel::{Clock, Op, Store};
@@ -385,7 +385,7 @@ impl EngineBuilder {
         let shared = Arc::new(Shared {
             store,
             committer: self.committer,
-            reclaiming: tokio::sync::Mutex::new(Bulk::new(lease::BATCH)),
+            reclaiming: tokio::sync::Mutex::new(Bulk::new(AT_ONCE)),
             clock,
             settings: self.settings,
             commands: self.commands,

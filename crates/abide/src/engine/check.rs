@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use abide_core::model::{Instance, InstanceId, Key, Kind, Lane, Name, Status};
+use abide_core::model::{AT_ONCE, Instance, InstanceId, Key, Kind, Lane, Name, Status};
 use abide_kernel::{Filter, Store};
 
 use super::Runner;
@@ -12,8 +12,6 @@ use crate::workflow::RunHistory;
 
 /// The number of open instances of a lane that are checked, newest first.
 const NEWEST: usize = 100;
-/// The number of instances per page when searching for them.
-const PAGE: usize = 500;
 
 /// The result of [`EngineBuilder::check`](crate::engine::EngineBuilder::check).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -109,7 +107,7 @@ async fn newest_in(store: &dyn Store, lane: &Lane, status: Status) -> Result<Vec
     };
     let (mut found, mut before) = (Vec::new(), None);
     loop {
-        let page = store.list(&filter, before, PAGE).await?;
+        let page = store.list(&filter, before, AT_ONCE).await?;
         let of_lane = page.items.into_iter();
         found.extend(of_lane.filter(|one| one.version == lane.version));
         match page.next {

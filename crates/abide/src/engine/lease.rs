@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use abide_core::model::{Lane, Name, Timestamp, WorkerId};
+use abide_core::model::{AT_ONCE, Lane, Name, Timestamp, WorkerId};
 use abide_core::rules::leases::renewal;
 use abide_kernel::committer::Bulk;
 use abide_kernel::{Answer, Error, NewWorker, Op, Result};
@@ -13,8 +13,6 @@ use tokio::time::Instant;
 use super::builder::Shared;
 use super::stats::add;
 
-/// The maximum number of rows that are taken back in one transaction.
-pub(super) const BATCH: usize = 500;
 /// The time that a starting worker waits to take back what it held before.
 const TAKING_UP: Duration = Duration::from_secs(2);
 
@@ -107,7 +105,7 @@ async fn reclaim(shared: &Shared) -> Result<()> {
 /// under a lease that has ended is taken back as that of a dead worker, and counts as a death. What is left after that
 /// time can be taken back at once.
 pub(super) async fn sign_off(shared: &Shared, worker: WorkerId) -> Result<()> {
-    let mut bulk = Bulk::new(BATCH);
+    let mut bulk = Bulk::new(AT_ONCE);
     // The lease is not renewed any more, and must not expire meanwhile.
     let patience = SIGNING_OFF.min(renewal(shared.settings.lease));
     let patience = Instant::now() + patience;

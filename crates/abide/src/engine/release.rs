@@ -2,14 +2,11 @@
 
 use std::sync::Arc;
 
-use abide_core::model::{InstanceId, Lane};
+use abide_core::model::{AT_ONCE, InstanceId, Lane};
 use abide_kernel::committer::Bulk;
 use abide_kernel::{Answer, Listener, Op, Result};
 
 use super::builder::Shared;
-
-/// The maximum number of rows that one transaction releases.
-const BATCH: usize = 500;
 
 /// Releases blocked instances of lanes that this worker has just added. That includes instances that its own build
 /// could not run before, because more than the build may have changed. If the database fails, the engine starts anyway,
@@ -59,7 +56,7 @@ async fn release(shared: &Shared, lanes: &[Lane], fresh: bool) -> Result<()> {
         return Ok(());
     }
     let mut after = InstanceId(0);
-    let mut bulk = Bulk::new(BATCH);
+    let mut bulk = Bulk::new(AT_ONCE);
     loop {
         let release = |limit| Op::ReleaseBlocked {
             build: Some(shared.settings.build()),

@@ -3,14 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use abide_core::model::Timestamp;
+use abide_core::model::{AT_ONCE, Timestamp};
 use abide_kernel::committer::Bulk;
 use abide_kernel::{Answer, Backoff, Listener, Op, Result};
 
 use super::builder::Shared;
 
-/// The maximum number of rows that are fired in one transaction.
-const BATCH: usize = 500;
 /// The interval between checks for due rows while some are skipped.
 const AROUND: Duration = Duration::from_millis(250);
 /// The first and the longest pause before due rows that another transaction has locked are checked again (rule 6.8).
@@ -20,7 +18,7 @@ const LOCKED: (Duration, Duration) = (Duration::from_millis(20), Duration::from_
 /// due times that are set meanwhile, and a check every poll interval covers lost ones (rules 6.5, 6.6).
 pub(super) async fn keep_time(shared: Arc<Shared>, mut notifications: Listener) {
     let mut backoff = Backoff::away();
-    let mut bulk = Bulk::new(BATCH);
+    let mut bulk = Bulk::new(AT_ONCE);
     let (soonest, latest) = LOCKED;
     let mut pause = soonest;
     loop {

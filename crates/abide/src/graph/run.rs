@@ -8,8 +8,8 @@ use std::task::Poll;
 use std::time::Duration;
 
 use abide_core::model::{
-    EventSpec, GraphSpec, GraphState, Json, Kind, Name, NotJson, Start, StepSpec, StepState,
-    StepStatus, SubGraph,
+    AT_ONCE, EventSpec, GraphSpec, GraphState, Json, Kind, Name, NotJson, Start, StepSpec,
+    StepState, StepStatus, SubGraph,
 };
 use abide_core::rules::graph::{
     self as rules, Outputs, input_of, is_skipped, last_steps, machine_of, next_step, resolve,
@@ -159,7 +159,7 @@ impl Run {
                 };
                 let mut before = None;
                 loop {
-                    let page = store.list(&filter, before, 500).await?;
+                    let page = store.list(&filter, before, AT_ONCE).await?;
                     for child in page.items {
                         if !child.status.is_terminal() {
                             cancel(&*store, child.id, &reason).await?;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use abide_core::model::{OutboxId, Refusal};
+use abide_core::model::{AT_ONCE, OutboxId, Refusal};
 use abide_kernel::committer::Fault;
 use abide_kernel::{
     Answer, Backoff, Error, Listener, OUTBOX_POLL, Op, OutboxAction, OutboxEntry, OutboxProblem,
@@ -16,8 +16,6 @@ use tokio_util::sync::CancellationToken;
 
 use super::read::entries;
 
-/// The maximum number of rows in one transaction.
-const BATCH: usize = 500;
 /// The maximum number of rows that wait for a retry. If there are more, the rows behind them wait too.
 const PASSED_OVER_MAX: usize = 1_000;
 
@@ -118,7 +116,7 @@ impl Taker {
             if passed_over.len() >= PASSED_OVER_MAX {
                 return Ok(());
             }
-            let rows = self.store.outbox(&passed_over, BATCH).await?;
+            let rows = self.store.outbox(&passed_over, AT_ONCE).await?;
             if rows.is_empty() {
                 // Failed rows that were due for a retry and were not read have been taken by others, or deleted.
                 self.failing.retain(|id, _| passed_over.contains(id));

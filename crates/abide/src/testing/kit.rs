@@ -4,7 +4,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
-use abide_core::model::{Instance, InstanceId, Limits, Status, Timestamp};
+use abide_core::model::{AT_ONCE, Instance, InstanceId, Limits, Status, Timestamp};
 use abide_kernel::memory::Memory;
 use abide_kernel::{Answer, Clock, ManualClock, Op, Store};
 use serde::Serialize;
@@ -44,8 +44,6 @@ pub struct KitBuilder {
 
 /// Real time without progress after which running steps are assumed to wait for something external.
 const STALL: Duration = Duration::from_millis(200);
-/// The number of rows that one transaction fires.
-const BATCH: usize = 500;
 
 impl Kit {
     /// Returns a builder without machines. Its clock stands at 2030-01-01T00:00:00Z.
@@ -221,7 +219,7 @@ impl Kit {
             let answers = self
                 .abide
                 .store()
-                .run(Arc::from([Op::Fire { limit: BATCH }]))
+                .run(Arc::from([Op::Fire { limit: AT_ONCE }]))
                 .await;
             match answers.as_deref() {
                 Ok([Answer::Fired { count, more, .. }]) => {

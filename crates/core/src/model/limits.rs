@@ -4,6 +4,16 @@ use serde::{Deserialize, Serialize};
 
 use super::{Arguments, Condition, EventWait, Json, Name, Refusal};
 
+/// Number of entries that one transaction of background work handles, and that one page of an internal read has: enough
+/// that a round trip costs little for each, and few enough that others do not wait long for the locks.
+pub const AT_ONCE: usize = 500;
+
+/// Maximum size of a request in the outbox, in bytes of JSON. Both databases refuse a larger one when it is inserted.
+pub const OUTBOX_REQUEST_BYTES_MAX: usize = 16 << 20;
+
+/// The longest duration that a request may contain, in milliseconds: a hundred years.
+pub const DURATION_MS_MAX: u64 = 100 * 365 * 24 * 3_600_000;
+
 /// Limits on sizes and numbers. Each limit has a default and an error that names it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]

@@ -53,7 +53,7 @@ pub use ids::{
 };
 pub use instance::{Child, Instance, ResumeKind, ResumeSource, WaitKind};
 pub use json::{Json, NotJson};
-pub use limits::Limits;
+pub use limits::{AT_ONCE, DURATION_MS_MAX, Limits, OUTBOX_REQUEST_BYTES_MAX};
 pub use machine::{Declared, Kind, Policies, Policy};
 pub use offer::Offer;
 pub use operate::{Cancel, Children, Operated};
@@ -62,8 +62,7 @@ pub use operation::{
     SignalWait, Signature, Taken, Then, TriedAgain, Unended, WorkflowTurn,
 };
 pub use outbox::{
-    CancelRequest, OUTBOX_REQUEST_BYTES_MAX, OutboxRequest, SignalRequest, SignalWithStartRequest,
-    StartRequest, Wanted,
+    CancelRequest, OutboxRequest, SignalRequest, SignalWithStartRequest, StartRequest, Wanted,
 };
 pub use outcome::{Commit, Committed, Join, Outcome, Wait};
 pub use refusal::Refusal;

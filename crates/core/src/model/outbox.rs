@@ -10,17 +10,12 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::json::given;
+use super::limits::DURATION_MS_MAX;
 use super::{Arguments, Cancel, Children, Json, Name, NewCommand, Publish, Refusal, Start, Target};
 
 pub use start::{StartRequest, Wanted};
 
 use start::bad_start;
-
-/// Maximum size of a request in the outbox, in bytes of JSON. Both databases refuse a larger one when it is inserted.
-pub const OUTBOX_REQUEST_BYTES_MAX: usize = 16 << 20;
-
-/// The longest duration that a request may contain, in milliseconds: a hundred years.
-const MS_MAX: u64 = 3_153_600_000_000;
 
 /// One request of the outbox: an object with one field, which names the operation.
 ///
@@ -205,10 +200,10 @@ fn bad_request(problem: impl Into<String>) -> Refusal {
 }
 
 fn time(field: &str, ms: u64) -> Result<Duration, Refusal> {
-    match ms <= MS_MAX {
+    match ms <= DURATION_MS_MAX {
         true => Ok(Duration::from_millis(ms)),
         false => Err(bad_request(format!(
-            "`{field}` is {ms}: {MS_MAX} is the most, a hundred years in milliseconds"
+            "`{field}` is {ms}: {DURATION_MS_MAX} is the most, a hundred years in milliseconds"
         ))),
     }
 }

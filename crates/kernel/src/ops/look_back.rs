@@ -6,15 +6,12 @@
 
 use std::time::Duration;
 
-use abide_core::model::{Event, EventSequence, EventWait, Limits, Timestamp, WaitId};
+use abide_core::model::{AT_ONCE, Event, EventSequence, EventWait, Limits, Timestamp, WaitId};
 use abide_core::rules::event::{Payload, index_of};
 
 use super::publish::Opening;
 use crate::run::Turn;
 use crate::{EventLookup, FoundEvents, Loads, NewEvent, PathId, Result, Span, Term, Txn, Write};
-
-/// The maximum number of events that one statement reads.
-const PAGE: usize = 500;
 
 /// The maximum number of indexed paths per type. Each path costs every publisher of the type one row per event, even if
 /// another instance asked for the path.
@@ -176,7 +173,7 @@ impl Window {
         Span {
             below: self.below,
             since: self.since,
-            limit: self.events.min(PAGE),
+            limit: self.events.min(AT_ONCE),
             bytes: self.bytes.min(self.page_bytes),
         }
     }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::slice;
 
 use abide_core::model::{
-    Arguments, Attended, Command, CommandId, CommandKind, Event, EventSequence, EventWait,
+    AT_ONCE, Arguments, Attended, Command, CommandId, CommandKind, Event, EventSequence, EventWait,
     InstanceId, Name, NewCommand, Publish, Published, Refusal, Target, Timestamp, WaitId, Waiter,
 };
 use abide_core::rules::contract::free;
@@ -17,9 +17,6 @@ use super::workers::locked;
 use crate::ledger::Ledger;
 use crate::run::Turn;
 use crate::{Error, EventPaths, Loads, NewEvent, Result, Term, Touched, Txn, TypeTotal, Write};
-
-/// The number of events that one statement reads when a workflow continues to wait.
-const PAGE: usize = 500;
 
 /// The number of events whose terms are written at once, because the terms of a large batch would take much memory.
 const INDEXED: usize = 1_000;
@@ -408,12 +405,15 @@ async fn first_above<T: Txn>(
     mut above: EventSequence,
 ) -> Result<Option<Event>> {
     loop {
-        let page = turn.txn.events_above(&wait.event_type, above, PAGE).await?;
+        let page = turn
+            .txn
+            .events_above(&wait.event_type, above, AT_ONCE)
+            .await?;
         let Some(last) = page.last().map(|event| event.sequence) else {
             return Ok(None);
         };
         let matches = |event: &Event| Payload::of(&event.payload).satisfies(&wait.conditions);
-        let full = page.len() >= PAGE;
+        let full = page.len() >= AT_ONCE;
         if let Some(found) = page.into_iter().find(matches) {
             return Ok(Some(found));
         }

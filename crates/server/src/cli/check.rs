@@ -6,6 +6,7 @@ use abide::client::Description;
 use abide::model::{Liveness, Name, Worker};
 use abide::store::Filter;
 use abide::{Abide, Status};
+use abide_kernel::model::AT_ONCE;
 use serde::Serialize;
 use serde_json::json;
 
@@ -16,7 +17,6 @@ use super::text::counted;
 
 /// The newest instances of each status that are examined.
 const EXAMINED_MAX: usize = 10_000;
-const PAGE: usize = 500;
 
 /// List blocked instances, by build, and instances that no worker has code for
 ///
@@ -128,7 +128,7 @@ async fn gather(
     };
     let (mut before, mut examined) = (None, 0);
     while examined < EXAMINED_MAX {
-        let page = abide.describe_page(&filter, before, PAGE).await?;
+        let page = abide.describe_page(&filter, before, AT_ONCE).await?;
         examined += page.items.len();
         for description in page.items.into_iter().filter(is_stuck) {
             note(description, workers, found);

@@ -1,6 +1,7 @@
 //! Paging of lists: one page, or all of it.
 
 use abide::store::Page;
+use abide_kernel::model::AT_ONCE;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -21,9 +22,6 @@ pub struct Paging {
     #[arg(long, value_name = "CURSOR")]
     pub cursor: Option<String>,
 }
-
-/// Maximum number of entries in one request to the store.
-const PAGE: usize = 500;
 
 /// A list, and the cursor of its continuation.
 #[derive(Debug, Serialize)]
@@ -61,7 +59,7 @@ impl Paging {
         })?;
         let mut items: Vec<T> = Vec::new();
         loop {
-            let next = page(from, most.saturating_sub(items.len()).clamp(1, PAGE)).await?;
+            let next = page(from, most.saturating_sub(items.len()).clamp(1, AT_ONCE)).await?;
             items.extend(next.items);
             from = next.next;
             if from.is_none() || items.len() >= most {

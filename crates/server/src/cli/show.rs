@@ -6,6 +6,7 @@ use abide::model::{CommandKind, Liveness, Waiter, Worker};
 use abide::store::{CommandFilter, CommandPage, Filter, Page};
 use abide::{Abide, Status};
 
+use abide_kernel::model::AT_ONCE;
 use abide_kernel::rules::deaths::times;
 
 use super::context::{Context, described, now};
@@ -127,7 +128,7 @@ pub async fn tail(abide: &Abide, description: &Description, count: usize) -> Res
         .saturating_sub(u32::try_from(count).unwrap_or(u32::MAX));
     let mut entries = Vec::new();
     loop {
-        let page = abide.history_page(one.id, after, 500).await?;
+        let page = abide.history_page(one.id, after, AT_ONCE).await?;
         entries.extend(page.items);
         match page.next {
             Some(next) => after = next,

@@ -16,6 +16,7 @@ use super::result::newest;
 use super::show::{around, tail, waiters};
 use super::text::{clean, cut_middle, wrapped};
 use crate::http::dto::InstanceView;
+use abide_kernel::model::AT_ONCE;
 
 /// Show an instance live, until it ends
 ///
@@ -244,7 +245,7 @@ async fn since(abide: &Abide, id: InstanceId, after: u32) -> Result<Vec<Entry>> 
     let mut entries = Vec::new();
     let mut from = after;
     loop {
-        let page = abide.history_page(id, from, 500).await?;
+        let page = abide.history_page(id, from, AT_ONCE).await?;
         entries.extend(page.items.into_iter().filter(|entry| entry.seq > after));
         match page.next {
             Some(next) => from = next,

@@ -8,6 +8,7 @@ use std::time::Duration;
 use abide::history::HistoryEvent;
 use abide::{InstanceId, Status};
 use abide_kernel::Listener;
+use abide_kernel::model::AT_ONCE;
 use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::IntoResponse;
@@ -189,8 +190,6 @@ fn whole(
     )
 }
 
-/// Number of history events that are read at once.
-const AT_ONCE: usize = 500;
 /// How often to read if no notification arrives.
 const FLOOR: Duration = Duration::from_secs(1);
 /// Minimum time between two reads, to gather notifications.

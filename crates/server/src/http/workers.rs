@@ -7,7 +7,9 @@ use std::time::Duration;
 use abide::InstanceId;
 use abide::model::{Json, Name};
 use abide_kernel::committer::Bulk;
-use abide_kernel::model::{Command, CommandKind, Commit, Committed, Heartbeat, Lane, Outcome};
+use abide_kernel::model::{
+    AT_ONCE, Command, CommandKind, Commit, Committed, Heartbeat, Lane, Outcome,
+};
 use abide_kernel::rules::contradiction;
 use abide_kernel::rules::graph::graph_of;
 use abide_kernel::rules::leases;
@@ -33,8 +35,6 @@ const CLAIMS_MAX: usize = 1_000;
 const MACHINES_MAX: usize = 1_000;
 /// How many inboxes are read at once for one answer.
 const INBOXES: usize = 8;
-/// How many rows one transaction gives back.
-const BATCH: usize = 500;
 
 /// Routes for workers.
 pub fn work() -> OpenApiRouter<App> {
@@ -529,7 +529,7 @@ pub async fn sign_off(
     let name = Name::new(worker)?;
     app.workers().hub.forget(name.clone());
     let mut given_back = 0;
-    let mut bulk = Bulk::new(BATCH);
+    let mut bulk = Bulk::new(AT_ONCE);
     loop {
         // One that cannot be given back holds up no other (rule 1.4).
         let signed = bulk.run(app.store(), |limit| Op::SignOffNamed {
@@ -568,7 +568,7 @@ pub async fn reclaim(
 ) -> Result<axum::Json<TakenBack>, Problem> {
     let name = Name::new(worker)?;
     app.workers().hub.forget(name.clone());
-    let take_back = || Op::Reclaim { limit: BATCH };
+    let take_back = || Op::Reclaim { limit: AT_ONCE };
     let mut ops: Arc<[Op]> = Arc::from([Op::Expire { name }, take_back()]);
     let mut taken_back = 0;
     loop {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use abide_core::model::{Claimed, InstanceId};
+use abide_core::model::{AT_ONCE, Claimed, InstanceId};
 use abide_kernel::committer::{Bulk, Fault};
 use abide_kernel::{Answer, Backoff, Error, Op};
 use futures_util::StreamExt;
@@ -13,9 +13,6 @@ use super::super::builder::Shared;
 use super::super::lease;
 use super::Dispatcher;
 use super::batch::Landed;
-
-/// The maximum number of rows that are given back in one transaction.
-const GIVE_BACK: usize = 500;
 
 impl Dispatcher {
     /// Gives back at once what was claimed while the engine was stopping (rule 6.7). What cannot be given back now is
@@ -103,7 +100,7 @@ impl Dispatcher {
 
 /// Gives back claims that this worker holds but does not know of, because their answers were lost.
 pub(super) async fn search(shared: Arc<Shared>, known: Vec<InstanceId>) -> Landed {
-    let (mut bulk, mut backoff) = (Bulk::new(GIVE_BACK), Backoff::away());
+    let (mut bulk, mut backoff) = (Bulk::new(AT_ONCE), Backoff::away());
     let give_back = |limit| Op::GiveBackExcept {
         worker: shared.worker(),
         known: known.clone(),

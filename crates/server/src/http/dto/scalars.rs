@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use abide::model::Json;
+use abide_kernel::model::DURATION_MS_MAX;
 use serde::{Deserialize, Deserializer};
 use utoipa::openapi::RefOr;
 use utoipa::openapi::schema::{
@@ -13,8 +14,6 @@ use utoipa::{PartialSchema, ToSchema};
 
 use crate::http::Problem;
 
-/// The longest time that a request can ask for: a hundred years.
-pub const MS_MAX: u64 = 100 * 365 * 24 * 3_600_000;
 /// The longest that a request may wait for something.
 pub const WAIT_MS_MAX: u64 = 60_000;
 
@@ -25,7 +24,7 @@ pub struct Millis(Duration);
 impl Millis {
     /// The number of milliseconds.
     pub fn ms(self) -> u64 {
-        u64::try_from(self.0.as_millis()).unwrap_or(MS_MAX)
+        u64::try_from(self.0.as_millis()).unwrap_or(DURATION_MS_MAX)
     }
 
     /// The time.
@@ -37,9 +36,9 @@ impl Millis {
 impl<'de> Deserialize<'de> for Millis {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let ms = u64::deserialize(from)?;
-        if ms > MS_MAX {
+        if ms > DURATION_MS_MAX {
             return Err(serde::de::Error::custom(format_args!(
-                "{ms} is not a time in milliseconds: at most {MS_MAX}, a hundred years"
+                "{ms} is not a time in milliseconds: at most {DURATION_MS_MAX}, a hundred years"
             )));
         }
         Ok(Self(Duration::from_millis(ms)))

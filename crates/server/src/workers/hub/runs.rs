@@ -6,15 +6,12 @@ use std::sync::Arc;
 use abide::InstanceId;
 use abide::model::{Name, Worker, WorkerId};
 use abide::store::Store;
-use abide_kernel::model::{Claim, Claimed, Lane};
+use abide_kernel::model::{AT_ONCE, Claim, Claimed, Lane};
 use abide_kernel::rules::leases;
 use abide_kernel::{Answer, ClaimRequest, Error, NewWorker, Op, Result};
 
 use super::Waiting;
 use super::group::{Spot, WorkQuery};
-
-/// Maximum number of blocked instances that one transaction releases.
-const RELEASED_MAX: usize = 500;
 
 /// Maximum number of builds that one transaction releases instances for.
 const BUILDS_MAX: usize = 64;
@@ -153,7 +150,7 @@ async fn release_all(store: &dyn Store, builds: Vec<(Name, Vec<Lane>)>, fresh: b
             fresh,
             lanes: lanes.clone(),
             after: *after,
-            limit: RELEASED_MAX,
+            limit: AT_ONCE,
         });
         let answers = store.run(ops.collect()).await?;
         for ((build, lanes, _), answer) in some.into_iter().zip(answers) {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use abide::model::Name;
 use abide::store::Store;
 use abide_kernel::committer::gather;
-use abide_kernel::model::{Claim, Lane};
+use abide_kernel::model::{AT_ONCE, Claim, Lane};
 use abide_kernel::rules::leases::{self, renewal};
 use abide_kernel::{Backoff, Effects, Listener, Pause};
 use futures_util::StreamExt;
@@ -28,8 +28,6 @@ const RUNS_MAX: usize = 4;
 const POLLS_MAX: usize = 64;
 /// Maximum number of workers that one transaction enlists.
 const STRANGERS_MAX: usize = 200;
-/// Maximum number of claims that one transaction gives back.
-const RETURNS_MAX: usize = 500;
 /// How often timeouts are checked.
 pub(super) const TICK: Duration = Duration::from_secs(1);
 
@@ -220,7 +218,7 @@ impl Task {
     fn send_what_there_is(&mut self) {
         if !self.returned.is_empty() && !self.returning {
             self.returning = true;
-            let some = self.returned.len().min(RETURNS_MAX);
+            let some = self.returned.len().min(AT_ONCE);
             let claims = self.returned.drain(..some).collect();
             self.under_way
                 .push(give_back(self.store.clone(), claims).boxed());
