@@ -1,6 +1,7 @@
 //! Describes what an instance is waiting for, for the message of a failed assertion.
 
 use abide_core::model::{Instance, Status, Timestamp, Worker};
+use abide_core::rules::liveness::serves;
 
 /// Describes in one sentence the status of an instance and what would move it.
 pub(super) fn describe(instance: &Instance, workers: &[Worker], now: Timestamp) -> String {
@@ -35,7 +36,7 @@ fn standing(instance: &Instance, workers: &[Worker], now: Timestamp) -> String {
         Status::Runnable if instance.behind => {
             format!("step {step} waits for its turn in its partition")
         }
-        Status::Runnable if !has_worker(instance, workers) => format!(
+        Status::Runnable if !workers.iter().any(|one| serves(one, instance)) => format!(
             "step {step} waits for a worker that has code for it and serves queue {}; there is none",
             instance.queue
         ),
@@ -79,14 +80,4 @@ fn standing(instance: &Instance, workers: &[Worker], now: Timestamp) -> String {
         Status::Cancelled => "nothing will happen to it any more".into(),
         Status::Continued => "a newer run goes on with it".into(),
     }
-}
-
-fn has_worker(instance: &Instance, workers: &[Worker]) -> bool {
-    workers.iter().any(|worker| {
-        worker.queues.contains(&instance.queue)
-            && worker
-                .lanes
-                .iter()
-                .any(|lane| lane.machine == instance.machine && lane.version == instance.version)
-    })
 }

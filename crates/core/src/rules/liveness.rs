@@ -99,6 +99,29 @@ impl Liveness {
             Self::RepairNeeded => "repair_needed",
         }
     }
+
+    /// `true` if it needs other workers than those that are running.
+    pub const fn needs_worker(self) -> bool {
+        matches!(
+            self,
+            Self::Blocked | Self::ReplayBlocked | Self::WaitingForWorker
+        )
+    }
+
+    /// Returns the status that all instances with this health have, if it is one. A blocked instance may also be
+    /// runnable: a worker released it and has stopped since.
+    pub const fn status(self) -> Option<Status> {
+        match self {
+            Self::Running => Some(Status::Executing),
+            Self::Ready | Self::WaitingForWorker => Some(Status::Runnable),
+            Self::WaitingForSignal | Self::WaitingForEvent | Self::WaitingForCondition => {
+                Some(Status::AwaitingSignal)
+            }
+            Self::WaitingForChildren => Some(Status::AwaitingChildren),
+            Self::ReplayBlocked => Some(Status::Scheduled),
+            Self::Closed | Self::Scheduled | Self::Blocked | Self::RepairNeeded => None,
+        }
+    }
 }
 
 /// The health of an instance (rule 13.1).

@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use abide::client::Description;
-use abide::model::{Liveness, Name, Worker};
+use abide::model::{Name, Worker};
 use abide::store::Filter;
 use abide::{Abide, Status};
 use abide_kernel::model::AT_ONCE;
+use abide_kernel::rules::liveness::serves;
 use serde::Serialize;
 use serde_json::json;
 
@@ -130,7 +131,8 @@ async fn gather(
     while examined < EXAMINED_MAX {
         let page = abide.describe_page(&filter, before, AT_ONCE).await?;
         examined += page.items.len();
-        for description in page.items.into_iter().filter(is_stuck) {
+        let stuck = page.items.into_iter();
+        for description in stuck.filter(|one| one.liveness.needs_worker()) {
             note(description, workers, found);
         }
         match page.next {
@@ -139,13 +141,6 @@ async fn gather(
         }
     }
     Ok(examined)
-}
-
-fn is_stuck(description: &Description) -> bool {
-    matches!(
-        description.liveness,
-        Liveness::Blocked | Liveness::ReplayBlocked | Liveness::WaitingForWorker
-    )
 }
 
 fn note(description: Description, workers: &[Worker], found: &mut BTreeMap<Kind, Found>) {
@@ -158,12 +153,7 @@ fn note(description: Description, workers: &[Worker], found: &mut BTreeMap<Kind,
         builds: one.unfit.clone(),
     };
     let alike = found.entry(kind).or_insert_with(|| {
-        let has_code = |worker: &&Worker| {
-            let mut lanes = worker.lanes.iter();
-            worker.queues.contains(&one.queue)
-                && lanes.any(|lane| lane.machine == one.machine && lane.version == one.version)
-        };
-        let running = workers.iter().filter(has_code);
+        let running = workers.iter().filter(|worker| serves(worker, &one));
         Found {
             running: running.map(|worker| worker.build().clone()).collect(),
             instance: one.id,

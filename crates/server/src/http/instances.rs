@@ -90,7 +90,7 @@ pub async fn list(
         Some(parent) => Some(found(&app, parent).await?.id),
     };
     let filter = Filter {
-        status: query.status.or(query.liveness.and_then(status_of)),
+        status: query.status.or(query.liveness.and_then(Liveness::status)),
         machine: query.machine,
         queue: query.queue,
         key_prefix: query.key_prefix,
@@ -102,21 +102,6 @@ pub async fn list(
     match query.liveness {
         None => page(&app, &filter, before, limit).await,
         Some(liveness) => judged(&app, &filter, before, limit, liveness).await,
-    }
-}
-
-/// The status that all instances of a liveness have, when it is one. One that is blocked may be runnable, after a worker
-/// that has gone let it go on.
-const fn status_of(liveness: Liveness) -> Option<Status> {
-    match liveness {
-        Liveness::Running => Some(Status::Executing),
-        Liveness::Ready | Liveness::WaitingForWorker => Some(Status::Runnable),
-        Liveness::WaitingForSignal | Liveness::WaitingForEvent | Liveness::WaitingForCondition => {
-            Some(Status::AwaitingSignal)
-        }
-        Liveness::WaitingForChildren => Some(Status::AwaitingChildren),
-        Liveness::ReplayBlocked => Some(Status::Scheduled),
-        Liveness::Closed | Liveness::Scheduled | Liveness::Blocked | Liveness::RepairNeeded => None,
     }
 }
 
