@@ -15,6 +15,12 @@ pub const CONTRACTS_KEPT: Duration = Duration::from_secs(24 * 3600);
 /// time.
 pub const CONTRACTS_NOTED: Duration = Duration::from_secs(3600);
 
+/// Interval at which the use of a path that waits look back on is recorded, so that not every such wait writes its row.
+pub const PATHS_NOTED: Duration = Duration::from_secs(3600);
+
+/// Time for which a dead worker is kept, so that histories can name it.
+pub const WORKERS_KEPT: Duration = Duration::from_secs(3600);
+
 /// An instance within its family: its status and its parent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kin {

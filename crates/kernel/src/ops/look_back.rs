@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use abide_core::model::{AT_ONCE, Event, EventSequence, EventWait, Limits, Timestamp, WaitId};
 use abide_core::rules::event::{Payload, index_of};
+use abide_core::rules::retention::PATHS_NOTED;
 
 use super::publish::Opening;
 use crate::run::Turn;
@@ -16,10 +17,6 @@ use crate::{EventLookup, FoundEvents, Loads, NewEvent, PathId, Result, Span, Ter
 /// The maximum number of indexed paths per type. Each path costs every publisher of the type one row per event, even if
 /// another instance asked for the path.
 const PATHS_PER_TYPE: usize = 16;
-
-/// The time for which a recorded use of a path counts before it is written again, so that not every wait that looks
-/// back on the path writes its row.
-const USED_FOR: Duration = Duration::from_secs(3600);
 
 /// Returns the newest event that one of the waits looks back for, and the wait's id.
 pub(super) async fn look_back<T: Txn>(
@@ -67,7 +64,7 @@ async fn newest_match<T: Txn>(
     let mut used = false;
     // A sweep may forget the path between two pages. Then it counts as a path on which no wait has looked back.
     while let Some((found, page)) = turn.txn.look_up(&lookup, window.span()).await? {
-        if !used && found.used_at + USED_FOR <= turn.now {
+        if !used && found.used_at + PATHS_NOTED <= turn.now {
             turn.txn.write(Write::UsePath(found.id, turn.now)).await?;
             used = true;
         }

@@ -1,10 +1,9 @@
 //! Deletes expired data, one batch at a time.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
 use abide_core::model::InstanceId;
-use abide_core::rules::retention::{Kin, REQUESTS_KEPT, is_spared, next_up};
+use abide_core::rules::retention::{Kin, REQUESTS_KEPT, WORKERS_KEPT, is_spared, next_up};
 
 use crate::run::Turn;
 use crate::{Answer, Cursor, Expiring, Forget, Loads, Result, SweepRequest, Txn, Write};
@@ -13,9 +12,6 @@ use crate::{Answer, Cursor, Expiring, Forget, Loads, Result, SweepRequest, Txn, 
 /// second number. An instance with more is deleted in several batches.
 const BELONGINGS_EACH: usize = 20;
 const BELONGINGS_LEAST: usize = 1_000;
-
-/// The time for which a dead worker is remembered, so that histories can name it.
-const WORKERS_REMEMBERED: Duration = Duration::from_secs(3600);
 
 /// Deletes a batch of each kind of expired data (rule 16.2). A pass sends such batches, each from where the last one
 /// ended, until nothing is left. It does not examine spared instances again.
@@ -40,7 +36,7 @@ pub(crate) async fn sweep<T: Txn>(
         // rule 17.3: refused requests are kept for an operator as long as finished instances.
         turn.txn.forget(Forget::Refused(before), limit).await?,
         turn.txn
-            .forget(Forget::Workers(turn.now - WORKERS_REMEMBERED), limit)
+            .forget(Forget::Workers(turn.now - WORKERS_KEPT), limit)
             .await?,
     ];
     let more = forgotten.into_iter().any(|count| count >= limit);
