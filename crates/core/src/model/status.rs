@@ -224,6 +224,27 @@ mod tests {
     }
 
     #[test]
+    fn a_scheduled_instance_waits_for_its_timer_only() {
+        // rule 13.1
+        let waiting = |kind| {
+            let statuses = Status::ALL.into_iter();
+            let waiting: Vec<Status> = statuses.filter(|status| status.waits_for(kind)).collect();
+            waiting
+        };
+        let awaiting = [Status::AwaitingSignal, Status::AwaitingChildren];
+        for kind in [
+            WaitKind::Signal,
+            WaitKind::Event,
+            WaitKind::Condition,
+            WaitKind::Children,
+        ] {
+            assert_eq!(waiting(kind), awaiting, "{}", kind.name());
+        }
+        let parked = Status::ALL.into_iter().filter(|status| status.is_parked());
+        assert_eq!(waiting(WaitKind::Timer), parked.collect::<Vec<_>>());
+    }
+
+    #[test]
     fn a_scope_is_the_statuses_it_was_made_of() {
         let scope: Scope = serde_json::from_str("[\"runnable\",\"done\"]").unwrap();
         assert_eq!(Vec::from(scope), [Status::Runnable, Status::Done]);
