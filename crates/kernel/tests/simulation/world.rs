@@ -270,14 +270,18 @@ impl World {
         }
         let entries = now(invariants::history(&self.store, id)).unwrap();
         let spawned = entries.iter().rev().find_map(|entry| match entry.what {
-            HistoryEvent::ChildrenSpawned { barrier, count, .. } => Some((barrier, count as usize)),
+            HistoryEvent::ChildrenSpawned { barrier, count, .. } => {
+                Some((Some(barrier), count as usize))
+            }
+            // rule 11.2: a restarted run takes over the children that the failed step had joined.
+            HistoryEvent::HandedAgain { children, .. } => Some((None, children as usize)),
             _ => None,
         });
         match (claimed.joins, spawned) {
             (Some(joins), Some((barrier, count))) => {
                 assert_eq!(
                     (joins, claimed.children.len()),
-                    (barrier, count),
+                    (barrier.unwrap_or(joins), count),
                     "{id} joins"
                 );
             }
