@@ -105,7 +105,7 @@ impl Problem {
     }
 }
 
-/// Returns the problem of a locked row, if it has one: the part that [`health`] shows as `repair_needed`.
+/// Returns the problem of a locked row, if it has one: the part that [`health`](super::health) shows as `repair_needed`.
 pub fn problem(row: &Row, world: World<'_>) -> Option<Problem> {
     // An instance that has ended, or was never started, waits for nothing and cannot be repaired.
     if row.status.is_terminal() || row.status == Status::Reserved {
