@@ -221,7 +221,7 @@ impl Notifier {
 /// Sends a notification in a small transaction of its own, in one round trip.
 async fn send(pool: &Pool, notice: &Notification) -> Result<()> {
     let client = pool.get().await?;
-    let (_, begin) = pool.server()?;
+    let begin = client.begin()?;
     let payload = notice.payload();
     let sending = async {
         let (begun, notified, ended) = tokio::join!(

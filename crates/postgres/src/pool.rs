@@ -12,7 +12,7 @@ use tokio::task::AbortHandle;
 use tokio::time::timeout;
 use tokio_postgres::{Client, Statement};
 
-use crate::begin::Begin;
+use crate::begin::{Begin, Begins};
 use crate::clock::Server;
 use crate::connect::Connector;
 use crate::counted::{self, Counted};
@@ -28,8 +28,9 @@ use crate::{Prepare, Timeouts};
 pub(crate) struct Pool {
     connector: Connector,
     /// The server's properties, and the texts that begin transactions on it; set after the server was queried.
-    server: OnceLock<(Server, Begin)>,
-    /// `true` if the hot statements are prepared on each connection.
+    server: OnceLock<(Server, Begins)>,
+    /// `true` if the connections belong to this process and lead to no pooler. Then the hot statements are prepared on
+    /// each, and its session has the time limits.
     prepare: AtomicBool,
     permits: Semaphore,
     /// Number of connections.
@@ -51,6 +52,8 @@ struct Line {
     /// Ends the connection at once, even during a statement.
     hang_up: AbortHandle,
     prepared: Prepared,
+    /// `true` if its session has the time limits.
+    is_bounded: AtomicBool,
 }
 
 /// A lent connection. It is returned when dropped, and ended if a statement may still be running on it.
@@ -84,7 +87,7 @@ impl OwnedLoan {
     }
 
     /// The server's properties, and the texts that begin transactions on it.
-    pub fn server(&self) -> Result<&(Server, Begin)> {
+    pub fn server(&self) -> Result<&(Server, Begins)> {
         self.pool.server()
     }
 }
@@ -125,13 +128,14 @@ impl Pool {
     }
 
     /// Creates a pool of one connection to the same database, independent of this pool's runtime: the connection
-    /// belongs to the runtime that first uses it. Nothing is prepared on it.
+    /// belongs to the runtime that first uses it.
     pub fn beside(&self) -> Self {
         let beside = Self::new(self.connector.another(), 1);
         if let Some((server, _)) = self.server.get() {
             beside.meet(*server);
         }
         Self {
+            prepare: AtomicBool::new(self.prepare.load(Ordering::Relaxed)),
             lineage: self.lineage.clone(),
             ..beside
         }
@@ -144,12 +148,12 @@ impl Pool {
 
     /// Sets the server's properties; later calls have no effect.
     pub fn meet(&self, server: Server) {
-        let begin = Begin::new(self.timeouts(), server);
-        let _ = self.server.set((server, begin));
+        let begins = Begins::new(self.timeouts(), server);
+        let _ = self.server.set((server, begins));
     }
 
     /// The server's properties, and the texts that begin transactions on it.
-    pub fn server(&self) -> Result<&(Server, Begin)> {
+    pub fn server(&self) -> Result<&(Server, Begins)> {
         let unknown = || Error::Broken("the version of the server is unknown".into());
         self.server.get().ok_or_else(unknown)
     }
@@ -216,6 +220,8 @@ impl Pool {
         let permit = self.steps.clone().acquire_owned().await;
         let permit = permit.map_err(|_| Error::Closed)?;
         let line = self.line().await?.0;
+        // The step may change the settings of the session.
+        line.is_bounded.store(false, Ordering::Relaxed);
         Ok(OwnedLoan {
             pool: self.clone(),
             line,
@@ -243,6 +249,7 @@ impl Pool {
             client,
             hang_up,
             prepared: Prepared::default(),
+            is_bounded: AtomicBool::new(false),
         };
         self.introduce(&line).await?;
         Ok((Arc::new(line), false))
@@ -263,16 +270,18 @@ impl Pool {
         }
     }
 
-    /// Sets time limits for statements outside transactions, if the connection is used by this process only.
+    /// Sets the time limits of a session, if no other process uses the connection.
     async fn bound(&self, line: &Line) -> Result<()> {
-        let Some((_, begin)) = self.server.get() else {
+        let Some((_, begins)) = self.server.get() else {
             return Ok(());
         };
         if !self.prepare.load(Ordering::Relaxed) {
             return Ok(());
         }
-        let bounded = line.client.batch_execute(&begin.session).await;
-        bounded.map_err(|error| classify(&error, Fate::Open))
+        let bounded = line.client.batch_execute(&begins.session).await;
+        bounded.map_err(|error| classify(&error, Fate::Open))?;
+        line.is_bounded.store(true, Ordering::Relaxed);
+        Ok(())
     }
 
     fn take_back(&self, line: &Arc<Line>) {
@@ -320,6 +329,15 @@ impl Loan<'_> {
         Ok(prepared.and_then(|prepared| prepared.find(sql, params)))
     }
 
+    /// The texts that begin transactions on this connection.
+    pub fn begin(&self) -> Result<&Begin> {
+        let (_, begins) = self.pool.server()?;
+        Ok(match self.line.is_bounded.load(Ordering::Relaxed) {
+            true => &begins.own,
+            false => &begins.shared,
+        })
+    }
+
     /// `true` if the connection was made earlier: it may have been lost since, without notice.
     pub fn was_idle(&self) -> bool {
         self.was_idle
@@ -336,8 +354,7 @@ impl Loan<'_> {
         self.is_busy.store(false, Ordering::Relaxed);
     }
 
-    /// Sets time limits for statements outside transactions, on a connection that was made before the server's
-    /// properties were known.
+    /// Sets the time limits of the session, on a connection that was made before the server's properties were known.
     pub async fn bound(&self) -> Result<()> {
         self.pool.bound(&self.line).await
     }

@@ -68,7 +68,7 @@ impl Postgres {
         let client = pool.get().await?;
         pool.meet(client.bounded(clock::check_server(&client)).await?);
         migrate::migrate(&client, options.migrate, pool.timeouts()).await?;
-        pool.lineage().keep(&pool.server()?.1);
+        pool.lineage().keep(&pool.server()?.1.shared);
         client.bounded(pool.lineage().meet(&client)).await?;
         let prepare = async {
             pool.prepare(options.prepare, &client).await;

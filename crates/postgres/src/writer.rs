@@ -79,7 +79,7 @@ impl Writer {
     /// Runs operations in one transaction on that connection, and sends notifications.
     async fn write_on(&self, client: Loan<'_>, ops: &[Op]) -> Result<Vec<Answer>> {
         let prepared = client.bounded(client.prepared()).await?;
-        let (_, begin) = self.pool.server()?;
+        let begin = client.begin()?;
         client.begun();
         let mut txn = Transaction::own(&client, prepared, begin, ops, self.pool.lineage());
         let deadline = self.pool.timeouts().deadline();

@@ -1,18 +1,22 @@
 //! Processes that are paused, networks that swallow what is sent, locks that somebody keeps: what hangs holds up others
 //! for a bounded time (rule 6.8).
 
+use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::common::{
-    connect, deliver, key, keyed, open, parked, register, signal, start, start_all, until_blocked,
+    claim, commits, connect, deliver, done, key, keyed, open, parked, register, signal, start,
+    start_all, until_blocked,
 };
 use abide_kernel::model::{Limits, NewCommand, Start, Verdict};
-use abide_kernel::{Answer, Clock, Error, Op, Store, SystemClock};
+use abide_kernel::{Answer, Clock, Error, Op, Store, SystemClock, was_taken};
 use abide_pgtest::{Server, psql};
 use abide_postgres::tokio_postgres::Client;
-use abide_postgres::{Listen, Options, Postgres, Timeouts, run_within, statements};
+use abide_postgres::{
+    Listen, Options, Postgres, Prepare, StepTransaction, Timeouts, run_within, statements,
+};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
@@ -146,18 +150,76 @@ async fn a_transaction_waits_for_a_lock_no_longer_than_it_may() {
 }
 
 #[tokio::test]
+async fn settings_that_a_step_leaves_behind_lift_no_limit() {
+    // rule 6.8: the connection of a step's own transaction serves others afterwards.
+    let url = abide_pgtest::server().fresh_database();
+    let timeouts = Timeouts {
+        lock: Duration::from_millis(300),
+        ..Timeouts::default()
+    };
+    let store = Postgres::connect(&url, options(timeouts)).await.unwrap();
+    let worker = register(&store, "w").await;
+    let id = parked(&store, worker, start("m"), &["go"]).await;
+    start_all(&store, vec![start("m")]).await;
+    let mut claimed = claim(&store, worker, &["m"], 1).await;
+
+    let step = store.begin(None).await.unwrap();
+    let step: Box<dyn Any> = step;
+    let step: Box<StepTransaction> = step.downcast().unwrap();
+    let jit = step.query_one("select current_setting('jit')", &[]).await;
+    assert_eq!(jit.unwrap().get::<_, &str>(0), "on", "the server's default");
+    let settings = "set lock_timeout = 0; set statement_timeout = 0; set jit = on";
+    step.batch_execute(settings).await.unwrap();
+    let server = step.query_one("select pg_backend_pid()", &[]).await;
+    let server: i32 = server.unwrap().get(0);
+    let answer = step.finish(commits(vec![done(claimed.remove(0))])).await;
+    assert!(was_taken(&answer.unwrap()));
+
+    let mut host = connect(&url).await;
+    let blocker = host.transaction().await.unwrap();
+    let lock = "select from abide.instances for update";
+    blocker.execute(lock, &[]).await.unwrap();
+    let sent = store.run(Arc::new([Op::Deliver(vec![signal(id, "go", "1")])]));
+    let (sent, waiting) = tokio::join!(sent, async {
+        until_blocked(&connect(&url).await, 1).await;
+        psql(
+            &url,
+            "select pid from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()",
+        )
+    });
+    assert_eq!(
+        waiting,
+        server.to_string(),
+        "it runs on the step's connection"
+    );
+    assert!(
+        matches!(&sent, Err(Error::Conflict(text)) if text.contains("55P03")),
+        "{sent:?}"
+    );
+}
+
+#[tokio::test]
 async fn a_process_that_is_paused_in_a_transaction_loses_its_locks() {
     // rule 6.8. The bug: a server was stopped while it held the lock of a key, and every signal that another server
     // was to hold timed out until the first was killed.
+    for prepare in [Prepare::Always, Prepare::Never] {
+        a_paused_process_loses_its_locks(prepare).await;
+    }
+}
+
+/// With `Always` the session has the limits, with `Never` each transaction sets them.
+async fn a_paused_process_loses_its_locks(prepare: Prepare) {
     let url = abide_pgtest::server().fresh_database();
     let (gate, through) = Gate::before(&url).await;
     let timeouts = Timeouts {
         idle: Duration::from_millis(700),
         ..Timeouts::default()
     };
-    let paused = Postgres::connect(&through, options(timeouts))
-        .await
-        .unwrap();
+    let options = Options {
+        prepare,
+        ..options(timeouts)
+    };
+    let paused = Postgres::connect(&through, options).await.unwrap();
     let paused = Arc::new(paused);
     deliver(&paused, vec![held("k")]).await;
 
