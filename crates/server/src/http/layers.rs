@@ -17,7 +17,7 @@ use futures_util::future::{BoxFuture, FutureExt};
 use super::body::Timed;
 use super::budgets::{Admission, Kind, Permit, Wait};
 use super::problem::DiskFull;
-use super::{App, Caller, Problem};
+use super::{App, Caller, Problem, once};
 use crate::auth::Role;
 use crate::metrics;
 
@@ -35,8 +35,18 @@ pub fn request_id() -> Option<String> {
         .ok()
 }
 
+/// What happens around every request. It is one layer, because each layer of a router copies and boxes all that is
+/// inside it, for every request.
+pub(super) async fn around(State(app): State<App>, request: Request, next: Next) -> Response {
+    let marked = |request| once::mark(request, |request| next.run(request));
+    observe(request, |request| admit(app, request, marked)).await
+}
+
 /// Gives a request an id, logs and counts it, and answers if the handler panics.
-pub(super) async fn observe(mut request: Request, next: Next) -> Response {
+async fn observe<F: Future<Output = Response>>(
+    mut request: Request,
+    next: impl FnOnce(Request) -> F,
+) -> Response {
     let began = Instant::now();
     let id = match request.headers().get(&REQUEST_ID).filter(|id| is_fit(id)) {
         Some(id) => id.clone(),
@@ -45,10 +55,7 @@ pub(super) async fn observe(mut request: Request, next: Next) -> Response {
     request.headers_mut().insert(REQUEST_ID, id.clone());
     let method = request.method().clone();
     let route = request.extensions().get::<MatchedPath>().cloned();
-    let handled = ID.scope(
-        id.clone(),
-        AssertUnwindSafe(next.run(request)).catch_unwind(),
-    );
+    let handled = ID.scope(id.clone(), AssertUnwindSafe(next(request)).catch_unwind());
     let mut response = match handled.await {
         Ok(response) => response,
         Err(_) => {
@@ -106,10 +113,14 @@ fn fresh_id() -> HeaderValue {
 
 /// Gives a request a ticket and a deadline. The request takes its slot when its sender is known and its body is
 /// complete, so that a slow one does not keep others out.
-pub(super) async fn admit(State(app): State<App>, request: Request, next: Next) -> Response {
+async fn admit<F: Future<Output = Response>>(
+    app: App,
+    request: Request,
+    next: impl FnOnce(Request) -> F,
+) -> Response {
     // Monitoring must see that a full server is full.
     if is_probe(request.uri().path()) {
-        return next.run(request).await;
+        return next(request).await;
     }
     let kind = Kind::of(request.method(), request.uri());
     let ticket = Admission::new(app.budgets().clone(), kind);
@@ -119,7 +130,7 @@ pub(super) async fn admit(State(app): State<App>, request: Request, next: Next) 
     let method = request.method().clone();
     let mut request = request.map(|body| Timed::body(body, until, expects));
     request.extensions_mut().insert(ticket.clone());
-    let mut handled = std::pin::pin!(next.run(request));
+    let mut handled = std::pin::pin!(next(request));
     loop {
         if let Ok(response) = tokio::time::timeout_at(until + LAG, &mut handled).await {
             if response.extensions().get::<DiskFull>().is_some() {
@@ -284,9 +295,12 @@ mod tests {
         async fn handler() -> StatusCode {
             panic!("confidential")
         }
-        let router: Router = Router::new()
-            .route("/", get(handler))
-            .layer(from_fn(observe));
+        let router: Router =
+            Router::new()
+                .route("/", get(handler))
+                .layer(from_fn(|request, next: Next| {
+                    observe(request, |request| next.run(request))
+                }));
         let mut request = Request::new(Body::empty());
         if let Some(id) = id {
             request

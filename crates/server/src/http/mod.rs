@@ -33,7 +33,7 @@ mod workers;
 
 pub(crate) use abide::__private::unfit;
 use axum::Router;
-use axum::middleware::{from_fn, from_fn_with_state};
+use axum::middleware::from_fn_with_state;
 use utoipa_axum::router::OpenApiRouter;
 
 use crate::auth::{Role, guard};
@@ -124,8 +124,6 @@ pub fn service(app: &App) -> Router {
         .merge(test_clock::routes(app))
         .method_not_allowed_fallback(layers::wrong_method)
         .fallback(layers::nowhere)
-        .layer(from_fn(once::mark))
-        .layer(from_fn_with_state(app.clone(), layers::admit))
-        .layer(from_fn(layers::observe))
+        .layer(from_fn_with_state(app.clone(), layers::around))
         .with_state(app.clone())
 }

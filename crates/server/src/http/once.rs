@@ -10,7 +10,6 @@ use abide_kernel::{Answer, Once, Op};
 use axum::body::Bytes;
 use axum::extract::{FromRequest, Request};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Uri};
-use axum::middleware::Next;
 use axum::response::Response;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
@@ -205,13 +204,16 @@ fn fingerprint(method: &Method, uri: &Uri, body: &[u8]) -> Fingerprint {
 struct Slot(Arc<OnceLock<Abide>>);
 
 /// Marks responses that were given before.
-pub(super) async fn mark(mut request: Request, next: Next) -> Response {
+pub(super) async fn mark<F: Future<Output = Response>>(
+    mut request: Request,
+    next: impl FnOnce(Request) -> F,
+) -> Response {
     if request.method() == Method::GET {
-        return next.run(request).await;
+        return next(request).await;
     }
     let slot = Slot::default();
     request.extensions_mut().insert(slot.clone());
-    let mut response = next.run(request).await;
+    let mut response = next(request).await;
     if slot.0.get().is_some_and(Abide::is_replayed) {
         mark_replayed(&mut response);
     }
