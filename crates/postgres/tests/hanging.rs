@@ -11,7 +11,7 @@ use crate::common::{
     start_all, until_blocked,
 };
 use abide_kernel::model::{Limits, NewCommand, Start, Verdict};
-use abide_kernel::{Answer, Clock, Error, Op, Store, SystemClock, was_taken};
+use abide_kernel::{Answer, Clock, Error, Op, OwnTransaction, Store, SystemClock, was_taken};
 use abide_pgtest::{Server, psql};
 use abide_postgres::tokio_postgres::Client;
 use abide_postgres::{
