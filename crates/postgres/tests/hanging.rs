@@ -157,9 +157,15 @@ async fn settings_that_a_step_leaves_behind_lift_no_limit() {
         lock: Duration::from_millis(300),
         ..Timeouts::default()
     };
-    let store = Postgres::connect(&url, options(timeouts)).await.unwrap();
+    // Two, and both are used below: one of them was the step's.
+    let two = Options {
+        pool_size: 2,
+        ..options(timeouts)
+    };
+    let store = Postgres::connect(&url, two).await.unwrap();
     let worker = register(&store, "w").await;
-    let id = parked(&store, worker, start("m"), &["go"]).await;
+    let first = parked(&store, worker, start("m"), &["go"]).await;
+    let second = parked(&store, worker, start("m"), &["go"]).await;
     start_all(&store, vec![start("m")]).await;
     let mut claimed = claim(&store, worker, &["m"], 1).await;
 
@@ -179,23 +185,23 @@ async fn settings_that_a_step_leaves_behind_lift_no_limit() {
     let blocker = host.transaction().await.unwrap();
     let lock = "select from abide.instances for update";
     blocker.execute(lock, &[]).await.unwrap();
-    let sent = store.run(Arc::new([Op::Deliver(vec![signal(id, "go", "1")])]));
-    let (sent, waiting) = tokio::join!(sent, async {
-        until_blocked(&connect(&url).await, 1).await;
-        psql(
-            &url,
-            "select pid from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()",
-        )
+    let sent = |id| store.run(Arc::new([Op::Deliver(vec![signal(id, "go", "1")])]));
+    let waits = "select string_agg(pid::text, ' ') from pg_stat_activity \
+        where wait_event_type = 'Lock' and datname = current_database()";
+    let begun = Instant::now();
+    let (one, other, waiting) = tokio::join!(sent(first), sent(second), async {
+        until_blocked(&connect(&url).await, 2).await;
+        psql(&url, waits)
     });
-    assert_eq!(
-        waiting,
-        server.to_string(),
-        "it runs on the step's connection"
-    );
-    assert!(
-        matches!(&sent, Err(Error::Conflict(text)) if text.contains("55P03")),
-        "{sent:?}"
-    );
+    let is_waiting = waiting.split(' ').any(|pid| pid == server.to_string());
+    assert!(is_waiting, "the step used {server}; {waiting} wait");
+    for sent in [one, other] {
+        let is_limited = matches!(&sent, Err(Error::Conflict(text)) if text.contains("55P03"));
+        assert!(is_limited, "{sent:?}");
+    }
+    // Without the limit, the deadline of the client would end it.
+    let took = begun.elapsed();
+    assert!(took < Duration::from_secs(10), "{took:?}");
 }
 
 #[tokio::test]
@@ -221,7 +227,10 @@ async fn a_paused_process_loses_its_locks(prepare: Prepare) {
     };
     let paused = Postgres::connect(&through, options).await.unwrap();
     let paused = Arc::new(paused);
-    deliver(&paused, vec![held("k")]).await;
+    // The second prepares the statements that the first used; from the third on, nothing precedes the transaction.
+    for _ in 0..3 {
+        deliver(&paused, vec![held("k")]).await;
+    }
 
     gate.swallow(true);
     let sent = tokio::spawn({
@@ -254,7 +263,7 @@ async fn a_paused_process_loses_its_locks(prepare: Prepare) {
         Err(other) => panic!("{other:?}"),
     };
     let there = psql(&url, "select count(*) from abide.signals");
-    assert_eq!(there, (3 + again).to_string());
+    assert_eq!(there, (5 + again).to_string());
 }
 
 #[tokio::test]
