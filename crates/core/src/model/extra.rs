@@ -1,7 +1,10 @@
 //! The values of a row that are the default in nearly every row: stores keep them together, in one column.
 
+use std::fmt::Write as _;
+
 use serde::{Deserialize, Serialize};
 
+use super::json_text::{write_number, write_text};
 use super::row::{Aside, Attended, Awaits, Family, Folding, Inbox, OperationWait, Row, Run};
 use super::status::UnknownStatus;
 use super::{
@@ -55,9 +58,75 @@ impl Extra {
 
     /// Returns the stored form; `None` if it has only defaults.
     pub fn stored(&self) -> Result<Option<String>, serde_json::Error> {
-        (!is_default(self))
-            .then(|| serde_json::to_string(self))
-            .transpose()
+        if is_default(self) {
+            return Ok(None);
+        }
+        match self.is_usual() {
+            true => self.usual().map(Some),
+            false => serde_json::to_string(self).map(Some),
+        }
+    }
+
+    /// `true` if it has a machine's wait and an inbox, and the rest are defaults: so it is after nearly every signal.
+    fn is_usual(&self) -> bool {
+        let Self {
+            awaits: Some(StoredAwaits(awaits)),
+            inbox,
+            family,
+            aside: None,
+            attended,
+            unfit,
+            deaths: 0,
+            folding,
+            timed_out: false,
+            earlier_runs: 0,
+        } = self
+        else {
+            return false;
+        };
+        let lists = [attended.is_empty(), unfit.is_empty(), folding.is_empty()];
+        awaits.waits.is_empty()
+            && awaits.resumed.is_none()
+            && !is_default(inbox)
+            && is_default(family)
+            && lists == [true; 3]
+    }
+
+    /// Writes it as serde writes it, in a fraction of the time.
+    fn usual(&self) -> Result<String, serde_json::Error> {
+        let mut stored = String::with_capacity(256);
+        if let Some(StoredAwaits(awaits)) = &self.awaits {
+            stored.push_str(r#"{"awaits":{"kind":"#);
+            write_text(&mut stored, awaits.kind.name())?;
+            for (place, name) in awaits.names.iter().enumerate() {
+                stored.push_str(if place == 0 { r#","names":["# } else { "," });
+                write_text(&mut stored, name.as_str())?;
+            }
+            if !awaits.names.is_empty() {
+                stored.push(']');
+            }
+            stored.push_str(r#","since_us":"#);
+            write_number(&mut stored, awaits.since.as_micros());
+            if let Some(id) = &awaits.id {
+                stored.push_str(r#","id":"#);
+                write_text(&mut stored, id.as_str())?;
+            }
+        }
+        let Inbox {
+            sequence,
+            cursor,
+            signals,
+            updates,
+            handed,
+            bytes,
+            commands,
+        } = self.inbox;
+        // Writing to a string cannot fail.
+        let _ = write!(
+            stored,
+            r#"}},"inbox":{{"sequence":{sequence},"cursor":{cursor},"signals":{signals},"updates":{updates},"handed":{handed},"bytes":{bytes},"commands":{commands}}}}}"#
+        );
+        Ok(stored)
     }
 
     /// Sets these values in a row that has the defaults.
@@ -192,4 +261,44 @@ impl TryFrom<AsideCodes> for StoredAside {
 
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::model::Sequence;
+
+    proptest! {
+        /// Whatever is in it: quotes, control characters, the largest numbers.
+        #[test]
+        fn the_usual_case_is_written_as_serde_writes_it(
+            names in proptest::collection::vec(any::<String>(), 0..3),
+            id in proptest::option::of(any::<String>()),
+            since in any::<i64>(),
+            [sequence, cursor, handed, commands] in any::<[i64; 4]>(),
+            (signals, updates, bytes) in any::<(u32, u32, u64)>(),
+        ) {
+            let names = names.into_iter().map(Name::stored).collect();
+            let since = Timestamp::from_micros(since);
+            let awaits = Awaits::new(WaitKind::Signal, names, since, id.map(WaitId::stored));
+            let inbox = Inbox {
+                sequence: Sequence(sequence),
+                cursor: Sequence(cursor),
+                signals,
+                updates,
+                handed: Sequence(handed),
+                bytes,
+                commands: Sequence(commands),
+            };
+            let extra = Extra {
+                awaits: Some(StoredAwaits(awaits)),
+                inbox,
+                ..Extra::default()
+            };
+            prop_assert_eq!(extra.is_usual(), inbox != Inbox::default());
+            prop_assert_eq!(extra.stored()?, Some(serde_json::to_string(&extra)?));
+        }
+    }
 }

@@ -1,9 +1,8 @@
 //! The rows of a history: the events of one commit, packed as JSON.
 
-use std::fmt::Write as _;
-
 use serde::{Deserialize, Serialize};
 
+use super::json_text::{write_number, write_text};
 use super::{Entry, HistoryEvent, InstanceId, NotJson, Timestamp};
 
 /// The history events that one commit adds to one instance, in order, stored as one row.
@@ -66,8 +65,8 @@ impl HistoryRow {
     }
 }
 
-/// Writes an event as serde writes it. Every step records `step_completed`, and most instances end with `done`: these
-/// two are written here, in a sixth of the time.
+/// Writes an event as serde writes it. Every step records `step_completed`, most instances end with `done`, and every
+/// signal is recorded: these are written here, in a sixth of the time.
 fn write_event(packed: &mut String, event: &HistoryEvent) -> Result<(), NotJson> {
     match event {
         HistoryEvent::StepCompleted {
@@ -81,7 +80,7 @@ fn write_event(packed: &mut String, event: &HistoryEvent) -> Result<(), NotJson>
             packed.push_str(r#"{"kind":"step_completed","data":{"step":"#);
             write_text(packed, step.as_str())?;
             packed.push_str(r#","step_sequence":"#);
-            write_number(packed, u64::from(*step_sequence));
+            write_number(packed, step_sequence);
             packed.push_str(r#","outcome":"#);
             write_text(packed, outcome)?;
             if let Some(next) = next {
@@ -89,32 +88,48 @@ fn write_event(packed: &mut String, event: &HistoryEvent) -> Result<(), NotJson>
                 write_text(packed, next.as_str())?;
             }
             packed.push_str(r#","attempt":"#);
-            write_number(packed, u64::from(*attempt));
+            write_number(packed, attempt);
             packed.push_str(r#","duration_us":"#);
-            write_number(packed, *duration_us);
+            write_number(packed, duration_us);
             packed.push_str("}}");
         }
         HistoryEvent::Done => packed.push_str(r#"{"kind":"done"}"#),
+        HistoryEvent::SignalReceived {
+            command_id,
+            name,
+            message_sequence,
+            command_sequence,
+            wait_id,
+            source,
+            claimed_source,
+        } => {
+            packed.push_str(r#"{"kind":"signal_received","data":{"command_id":"#);
+            write_number(packed, command_id);
+            packed.push_str(r#","name":"#);
+            write_text(packed, name.as_str())?;
+            packed.push_str(r#","message_sequence":"#);
+            write_number(packed, message_sequence);
+            if let Some(command_sequence) = command_sequence {
+                packed.push_str(r#","command_sequence":"#);
+                write_number(packed, command_sequence);
+            }
+            packed.push_str(r#","wait_id":"#);
+            write_text(packed, wait_id.as_str())?;
+            let sources = [
+                (r#","source":"#, source),
+                (r#","claimed_source":"#, claimed_source),
+            ];
+            for (member, sender) in sources {
+                if let Some(sender) = sender {
+                    packed.push_str(member);
+                    write_text(packed, sender)?;
+                }
+            }
+            packed.push_str("}}");
+        }
         other => packed.push_str(&serde_json::to_string(other)?),
     }
     Ok(())
-}
-
-fn write_text(packed: &mut String, text: &str) -> Result<(), NotJson> {
-    let is_plain = |byte: &u8| *byte >= b' ' && *byte != b'"' && *byte != b'\\';
-    if text.as_bytes().iter().all(is_plain) {
-        packed.push('"');
-        packed.push_str(text);
-        packed.push('"');
-    } else {
-        packed.push_str(&serde_json::to_string(text)?);
-    }
-    Ok(())
-}
-
-fn write_number(packed: &mut String, number: u64) {
-    // Writing to a string cannot fail.
-    let _ = write!(packed, "{number}");
 }
 
 #[cfg(test)]
@@ -122,7 +137,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::model::{BarrierNumber, Name, Status};
+    use crate::model::{BarrierNumber, CommandId, Name, Sequence, Status, WaitId};
 
     #[test]
     fn events_are_packed_and_read_back_in_order() {
@@ -170,12 +185,41 @@ mod tests {
             )
     }
 
+    fn received() -> impl Strategy<Value = HistoryEvent> {
+        let sender = || proptest::option::of(any::<String>());
+        let numbers = (
+            any::<i64>(),
+            any::<i64>(),
+            proptest::option::of(any::<i64>()),
+        );
+        (
+            numbers,
+            any::<String>(),
+            any::<String>(),
+            sender(),
+            sender(),
+        )
+            .prop_map(
+                |((id, sequence, command_sequence), name, wait_id, source, claimed_source)| {
+                    HistoryEvent::SignalReceived {
+                        command_id: CommandId(id),
+                        name: Name::stored(name),
+                        message_sequence: Sequence(sequence),
+                        command_sequence: command_sequence.map(Sequence),
+                        wait_id: WaitId::stored(wait_id),
+                        source,
+                        claimed_source,
+                    }
+                },
+            )
+    }
+
     proptest! {
         /// Whatever is in it: quotes, control characters, characters of many bytes, the largest numbers.
         #[test]
-        fn events_are_packed_as_serde_writes_them(step in completed()) {
+        fn events_are_packed_as_serde_writes_them(step in completed(), signal in received()) {
             let failed = HistoryEvent::Failed { error: "\"no\"\n".into() };
-            let events = [step, HistoryEvent::Done, failed];
+            let events = [step, HistoryEvent::Done, failed, signal];
             for events in [&events[..], &events[..1], &events[1..], &[]] {
                 let row = HistoryRow::pack(InstanceId(1), 5, Timestamp::from_micros(9), events)?;
                 prop_assert_eq!(row.events, serde_json::to_string(events)?);

@@ -12,6 +12,7 @@ mod history_row;
 mod ids;
 mod instance;
 mod json;
+mod json_text;
 mod limits;
 mod machine;
 mod offer;
