@@ -38,6 +38,8 @@ pub(crate) struct Account<'a> {
     pub history_events: Vec<HistoryEvent>,
     /// The waiters to open for it.
     pub opens: Option<Vec<Waiter>>,
+    /// `true` if the change consists only of a received signal or a refused command.
+    is_wake: bool,
 }
 
 impl<'a> Ledger<'a> {
@@ -69,6 +71,7 @@ impl<'a> Ledger<'a> {
             result: None,
             history_events: Vec::new(),
             opens: None,
+            is_wake: false,
         };
         self.0.insert(account.was.id, Box::new(account));
     }
@@ -239,7 +242,32 @@ impl Account<'_> {
                 None => history.push(row),
             }
         }
+        self.is_wake = self.state.is_none() && self.result.is_none() && self.is_only_woken();
         Ok(())
+    }
+
+    /// `true` if the rows differ only in what a received signal or a refused command changes. What they wait for is put
+    /// aside for the comparison, because copying it is slow.
+    fn is_only_woken(&mut self) -> bool {
+        let (was, row) = (&mut self.was, &mut self.row);
+        let counts = |row: &Row| (row.inbox.sequence, row.inbox.signals, row.inbox.commands);
+        // A new wait is written whole.
+        if counts(was) == counts(row) || was.awaits.is_some() != row.awaits.is_some() {
+            return false;
+        }
+        let waits = (was.awaits.take(), row.awaits.take());
+        let is_same = *row
+            == Row {
+                status: row.status,
+                due_at: row.due_at,
+                behind: row.behind,
+                cause: row.cause,
+                history_seq: row.history_seq,
+                inbox: row.inbox,
+                ..was.clone()
+            };
+        (was.awaits, row.awaits) = waits;
+        is_same
     }
 
     fn note(&self, effects: &mut Effects, partitions: &mut Vec<Key>) {
@@ -294,13 +322,11 @@ impl Account<'_> {
             let (id, lease) = (row.id, row.lease);
             changes.leases.push(Leased { id, lease });
             let lease = was.lease;
-            if *was
-                == (Row {
-                    lease,
-                    ..row.clone()
-                })
-                && self.state.is_none()
-            {
+            let with_lease = || Row {
+                lease,
+                ..row.clone()
+            };
+            if self.state.is_none() && *was == with_lease() {
                 return;
             }
         }
@@ -328,7 +354,7 @@ impl Account<'_> {
                     result: self.result,
                 });
             }
-            None if self.result.is_none() && is_wake(was, row) => changes.wakes.push(Wake { row }),
+            None if self.is_wake => changes.wakes.push(Wake { row }),
             state => changes.moves.push(Move {
                 row,
                 state,
@@ -336,24 +362,4 @@ impl Account<'_> {
             }),
         }
     }
-}
-
-/// `true` if the change consists only of a received signal or a refused command.
-fn is_wake(was: &Row, row: &Row) -> bool {
-    let (inbox, woken) = (was.inbox, row.inbox);
-    (inbox.sequence, inbox.signals, inbox.commands)
-        != (woken.sequence, woken.signals, woken.commands)
-        // A new wait is written whole.
-        && was.awaits.is_some() == row.awaits.is_some()
-        && *row
-            == Row {
-                status: row.status,
-                due_at: row.due_at,
-                behind: row.behind,
-                cause: row.cause,
-                history_seq: row.history_seq,
-                inbox: row.inbox,
-                awaits: row.awaits.clone(),
-                ..was.clone()
-            }
 }

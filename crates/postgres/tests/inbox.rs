@@ -80,8 +80,8 @@ async fn a_signal_by_id_or_key_wakes_who_waits_and_is_handed_over() {
         (claimed.step.as_str(), &handed[..]),
         ("woken", &["paid", "sent"][..])
     );
-    assert_eq!(Some(&claimed.awaited[0]), delivered[1].record.as_ref());
-    assert_eq!(Some(&claimed.awaited[1]), delivered[2].record.as_ref());
+    assert_eq!(Some(&claimed.awaited[0]), delivered[1].record.as_deref());
+    assert_eq!(Some(&claimed.awaited[1]), delivered[2].record.as_deref());
     assert_eq!(store.inbox(id).await.unwrap().len(), 3);
     commit_all(&store, vec![common::next(claimed, "more")]).await;
 

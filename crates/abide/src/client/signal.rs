@@ -270,14 +270,14 @@ pub(crate) fn receipt(
     let delivered = answer.map_err(Error::from)?;
     match (delivered.verdict, delivered.record) {
         (Verdict::Received | Verdict::Held | Verdict::Accepted, Some(record)) => Ok(Receipt {
-            record,
+            record: *record,
             duplicate: delivered.duplicate,
             started: delivered.started,
             similar: delivered.similar,
         }),
         (Verdict::Rejected(why), record) => Err(SendError::Rejected(Box::new(Rejected {
             why,
-            record,
+            record: record.map(|record| *record),
             current: delivered.current,
             offer: delivered.offer,
             limit: delivered.limit,

@@ -18,8 +18,13 @@ fn nearest<'a>(name: &Name, among: impl IntoIterator<Item = &'a Name>) -> Option
 
 /// Returns the signal that a parked instance waits for, if `name` may be a misspelling of it and is not awaited itself.
 pub fn meant<'a>(name: &Name, awaited: &'a [Name]) -> Option<&'a Name> {
-    let signals = awaited.iter().filter(|one| one.event_type().is_none());
-    nearest(name, signals).filter(|_| !awaited.contains(name))
+    if awaited.contains(name) {
+        return None;
+    }
+    nearest(
+        name,
+        awaited.iter().filter(|one| one.event_type().is_none()),
+    )
 }
 
 /// Counts the letters that must be changed, added, removed or swapped with their neighbour to turn one text into the

@@ -143,7 +143,7 @@ pub async fn all_errors_are_reported_at_once_and_kept(lab: Lab) {
             .clone()
             .all(|list| list.as_array().is_some_and(|list| !list.is_empty()))
     );
-    assert_eq!(lab.record(record.id).await, record);
+    assert_eq!(lab.record(record.id).await, *record);
     let many = Arguments::Positional(vec![json("1"), json("null"), json("3")]);
     let answer = lab.deliver(sent(signal(id, "paid"), many)).await;
     let errors = answer.record.unwrap().validation_errors.unwrap();

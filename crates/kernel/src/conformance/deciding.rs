@@ -25,7 +25,7 @@ async fn refused(lab: &Lab, delivered: &Delivered, rejection: Rejection) {
         (record.received_at, record.closed_at),
         (lab.now(), Some(lab.now()))
     );
-    assert_eq!(lab.record(record.id).await, record);
+    assert_eq!(lab.record(record.id).await, *record);
 }
 
 async fn count(lab: &Lab) -> usize {
@@ -65,7 +65,7 @@ pub async fn the_same_message_again_is_answered_with_the_first(lab: Lab) {
             (answer.verdict, answer.duplicate),
             (Verdict::Received, true)
         );
-        assert_eq!(answer.record.as_ref(), Some(&first));
+        assert_eq!(answer.record.as_deref(), Some(&first));
     }
     assert_eq!((count(&lab).await, lab.get(id).await.inbox.signals), (1, 1));
 }

@@ -471,7 +471,10 @@ impl Program {
                     self.examined = next.unwrap_or_default();
                 }
                 (_, Answer::Delivered(each)) => {
-                    let records = each.into_iter().flatten().filter_map(|one| one.record);
+                    let records = each
+                        .into_iter()
+                        .flatten()
+                        .filter_map(|one| one.record.map(|record| *record));
                     let signals = records.filter(|one| one.kind == CommandKind::Signal);
                     self.signals.extend(signals);
                 }

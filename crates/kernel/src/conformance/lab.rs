@@ -239,7 +239,7 @@ impl Lab {
         let delivered = self.deliver(delivery).await;
         let good = matches!(delivered.verdict, Verdict::Received | Verdict::Accepted);
         assert!(good && !delivered.duplicate, "{delivered:?}");
-        delivered.record.expect("what is accepted has a record")
+        *delivered.record.expect("what is accepted has a record")
     }
 
     /// Sends a signal that is accepted; its record.

@@ -17,7 +17,7 @@ use crate::{Answer, CommandFilter, Op};
 /// The record of what was sent, accepted or refused.
 async fn sent(lab: &Lab, delivery: NewCommand) -> Command {
     let delivered = lab.deliver(delivery).await;
-    delivered.record.expect("it has a record")
+    *delivered.record.expect("it has a record")
 }
 
 /// The numbers of a run's records, oldest first, by their names.

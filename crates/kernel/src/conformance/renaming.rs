@@ -485,7 +485,9 @@ impl Renamed {
     fn delivered(&mut self, answer: Result<Delivered, Refusal>) -> Result<Delivered, Refusal> {
         match answer {
             Ok(delivered) => Ok(Delivered {
-                record: delivered.record.map(|record| self.command(record)),
+                record: delivered
+                    .record
+                    .map(|record| Box::new(self.command(*record))),
                 current: delivered.current.map(|id| self.id(id)),
                 ..delivered
             }),

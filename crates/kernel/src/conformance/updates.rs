@@ -24,7 +24,7 @@ pub async fn an_update_is_recorded_like_a_signal(lab: Lab) {
         (CommandStatus::Accepted, Some(Sequence(2)), Some(id))
     );
     assert_eq!(record.arguments, json("{\"n\":5}"));
-    assert_eq!(lab.record(record.id).await, record);
+    assert_eq!(lab.record(record.id).await, *record);
     let found = lab.get(id).await.inbox;
     assert_eq!((found.signals, found.updates), (1, 1));
     assert_eq!(lab.inbox(id).await.len(), 2, "an inbox holds both");
@@ -330,7 +330,7 @@ pub async fn a_request_id_makes_it_one_update(lab: Lab) {
     let first = lab.accept(once("r", adding(id, 1))).await;
     let again = lab.deliver(once("r", adding(id, 1))).await;
     assert_eq!((again.verdict, again.duplicate), (Verdict::Accepted, true));
-    assert_eq!(again.record.as_ref(), Some(&first));
+    assert_eq!(again.record.as_deref(), Some(&first));
     let other = lab.deliver(once("r", adding(id, 2))).await;
     assert_eq!(
         other.verdict,

@@ -103,7 +103,7 @@ pub async fn if_the_signal_would_be_refused_nothing_starts(lab: Lab) {
             (record.status, record.key.clone(), record.instance),
             (CommandStatus::Rejected, Some(key("k")), None)
         );
-        assert_eq!(lab.record(record.id).await, record);
+        assert_eq!(lab.record(record.id).await, *record);
     }
     assert_eq!(count(&lab).await, 0);
 }

@@ -189,6 +189,8 @@ impl Post<'_> {
         turn: &mut Turn<'_, T>,
         deliveries: &[&NewCommand],
     ) -> Result<()> {
+        let most = turn.limits.inbox_bytes as u64;
+        let all: u64 = deliveries.iter().map(|delivery| room_for(delivery)).sum();
         let mut coming: BTreeMap<InstanceId, u64> = BTreeMap::new();
         let mut keys = BTreeSet::new();
         for (found, delivery) in self.found.iter().zip(deliveries) {
@@ -196,7 +198,10 @@ impl Post<'_> {
             let row = row.map(|account| &account.row);
             match (row, &delivery.target, delivery.hold_for) {
                 (Some(row), _, _) if !row.status.is_terminal() => {
-                    *coming.entry(row.id).or_default() += room_for(delivery);
+                    // Nearly every inbox has room for the whole batch.
+                    if row.inbox.bytes + all > most {
+                        *coming.entry(row.id).or_default() += room_for(delivery);
+                    }
                 }
                 (_, Target::Key(key), Some(_)) => drop(keys.insert(key.clone())),
                 _ => {}
@@ -204,7 +209,7 @@ impl Post<'_> {
         }
         coming.retain(|id, bytes| {
             let row = self.ledger.get(*id).map(|account| account.row.inbox.bytes);
-            row.unwrap_or_default() + *bytes > turn.limits.inbox_bytes as u64
+            row.unwrap_or_default() + *bytes > most
         });
         if !coming.is_empty() {
             let ids: Vec<InstanceId> = coming.into_keys().collect();
@@ -481,7 +486,7 @@ fn duplicate(first: Command) -> Delivered {
 fn answer(verdict: Verdict, command: Command) -> Delivered {
     Delivered {
         verdict,
-        record: Some(command),
+        record: Some(Box::new(command)),
         duplicate: false,
         started: false,
         current: None,

@@ -11,7 +11,7 @@ pub struct Delivered {
     /// The decision.
     pub verdict: Verdict,
     /// The record. `None` if there is no target.
-    pub record: Option<Command>,
+    pub record: Option<Box<Command>>,
     /// `true` if the same command was accepted before; `record` is then the earlier one.
     pub duplicate: bool,
     /// `true` if an instance was started for it.
