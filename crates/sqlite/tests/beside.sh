@@ -29,7 +29,7 @@ $2
 TOML
 }
 
-# What `links = "sqlite3"` has left of the range: one rusqlite, of a release that is told.
+# What `links = "sqlite3"` has left of the range: one rusqlite, of the given release.
 resolves() { # NAME RELEASE DEPENDENCY
     crate "$1" "$3"
     if ! cargo generate-lockfile --quiet --manifest-path "$work/$1/Cargo.toml" >"$work/log" 2>&1; then

@@ -1,4 +1,4 @@
-"""A shop that is told of payments by a webhook: the event is matched by its order, whichever comes first.
+"""A shop that learns of payments from a webhook: the event is matched by its order, whichever comes first.
 
 The server's own webhooks (``POST /v1/hooks/{source}``, with the signature checked) publish events like this one;
 here the client does.

@@ -97,9 +97,9 @@ async def test_old_and_new_workers_together_run_all_to_the_end(any_server: Serve
             runs = [await abide.start(NewWalk, {}) for _ in range(40)]
             results = await asyncio.gather(*(abide.result(one, wait=60) for one in runs))
         assert results == [0] * 40, "no attempt was counted"
-        told = [each.kind for each in await collected(abide.history(runs[0].id))]
-        assert told.count("blocked") <= 1
-        assert "failed" not in told
+        kinds = [each.kind for each in await collected(abide.history(runs[0].id))]
+        assert kinds.count("blocked") <= 1
+        assert "failed" not in kinds
 
 
 def test_a_build_is_named_by_what_is_in_its_files() -> None:

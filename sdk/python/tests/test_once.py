@@ -75,5 +75,5 @@ async def test_each_call_has_one_effect(
             await abide.publish(event, 1)
         assert len(await collected(direct.events(type=event))) == 1
         async with proxy(any_server, answer, 2) as url, Abide(url) as abide:
-            await abide.cancel(started, "no")  # and is not told that it has ended
+            await abide.cancel(started, "no")  # and does not learn that it has ended
         assert (await direct.get(started)).status == "cancelled"

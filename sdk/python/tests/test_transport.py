@@ -1,4 +1,4 @@
-"""What is sent again, and what is not: against a server that answers as it is told."""
+"""What is sent again, and what is not: against a server that answers as a test says."""
 
 from __future__ import annotations
 
