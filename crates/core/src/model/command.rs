@@ -270,6 +270,36 @@ pub struct Command {
 null_is_a_result!(Command, |one| one.status == CommandStatus::Completed);
 
 impl Command {
+    /// Creates the record of a command before anything is decided about it.
+    pub fn new(of: &NewCommand, id: CommandId, now: Timestamp) -> Self {
+        Self {
+            id,
+            kind: of.kind,
+            name: of.name.clone(),
+            status: CommandStatus::Rejected,
+            rejection: None,
+            instance: None,
+            chain: None,
+            key: None,
+            sequence: None,
+            command_sequence: None,
+            arguments: Json::null(),
+            validation_errors: None,
+            dedup_key: of.dedup_key.clone(),
+            source: of.source.clone(),
+            claimed_source: of.claimed_source.clone(),
+            wait_id: None,
+            step_sequence: None,
+            operation: None,
+            graph_step: None,
+            received_at: now,
+            hold_until: None,
+            closed_at: None,
+            result: None,
+            error: None,
+        }
+    }
+
     /// Returns the kind and the name that readers see: a matched event is stored as a signal with a reserved name.
     pub fn kind_and_name(&self) -> (&'static str, Name) {
         match (self.kind, self.name.event_type()) {

@@ -6,8 +6,8 @@ use super::claims::come_back;
 use super::contract;
 use super::handing::was_handed;
 use crate::model::{
-    Awaits, Cause, Closing, CommandId, CommandKind, CommandStatus, HistoryEvent, Json, Name,
-    OperationWait, Pending, ResumeSource, Row, Sequence, Status, Taken, Timestamp, WaitId,
+    Awaits, Cause, Closing, Command, CommandId, CommandKind, CommandStatus, HistoryEvent, Json,
+    Name, OperationWait, Pending, ResumeSource, Row, Sequence, Status, Taken, Timestamp, WaitId,
     WaitKind,
 };
 
@@ -18,128 +18,75 @@ use updates::set_aside;
 /// The only stream of messages of an instance.
 const STREAM: &str = "inbox";
 
-/// A command that was accepted into the inbox.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Received {
-    /// Its position in the chain.
-    pub sequence: Sequence,
-    /// Its position among the commands of the run.
-    pub command_sequence: Sequence,
-    /// The status of its record.
-    pub status: CommandStatus,
-    /// The wait that takes it; a buffered signal has an id of its own.
-    pub wait_id: Option<WaitId>,
-    /// The event to write into the history.
-    pub history_event: HistoryEvent,
-}
-
-/// The sender of a command (rule 7.3).
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Sender<'a> {
-    /// The sender, as known to the program or the server that opened the store.
-    pub source: Option<&'a str>,
-    /// The sender, as it claims to be.
-    pub claimed_source: Option<&'a str>,
-}
-
-/// A command that arrives.
-#[derive(Clone, Copy, Debug)]
-pub struct Message<'a> {
-    /// Its record.
-    pub id: CommandId,
-    /// Its kind.
-    pub kind: CommandKind,
-    /// Its name.
-    pub name: &'a Name,
-    /// Its arguments, in stored form.
-    pub arguments: &'a Json,
-    /// The sender.
-    pub sender: Sender<'a>,
-    /// The wait that an event has matched.
-    pub matched: Option<&'a WaitId>,
-}
-
-/// Puts a command into the inbox and wakes the instance if it waits for it (rules 7.1 and 7.2). The wait that it
-/// belongs to is decided here, once (rule 7.6).
-pub fn receive(row: &mut Row, message: Message<'_>, now: Timestamp) -> Received {
-    let Message {
-        id,
-        kind,
-        name,
-        arguments,
-        sender,
-        matched,
-    } = message;
+/// Puts an accepted command into the inbox and wakes the instance if it waits for it (rules 7.1 and 7.2). The wait that
+/// it belongs to is decided here, once (rule 7.6); for an event, `matched` is the wait that it has matched. Completes the
+/// command's record and returns the event to write into the history.
+pub fn receive(
+    row: &mut Row,
+    command: &mut Command,
+    matched: Option<&WaitId>,
+    now: Timestamp,
+) -> HistoryEvent {
     row.inbox.sequence = Sequence(row.inbox.sequence.0 + 1);
-    row.inbox.bytes = row.inbox.bytes.saturating_add(arguments.size() as u64);
-    let sequence = row.inbox.sequence;
-    let number = row.inbox.number_command();
-    let command_sequence = Some(number);
-    let source = sender.source.map(str::to_owned);
-    let claimed_source = sender.claimed_source.map(str::to_owned);
+    row.inbox.bytes = row
+        .inbox
+        .bytes
+        .saturating_add(command.arguments.size() as u64);
+    let message_sequence = row.inbox.sequence;
+    let command_sequence = Some(row.inbox.number_command());
+    command.instance = Some(row.id);
+    command.chain = Some(row.chain());
+    command.sequence = Some(message_sequence);
+    command.command_sequence = command_sequence;
+    let (id, kind, name) = (command.id, command.kind, command.name.clone());
+    let (source, claimed_source) = (command.source.clone(), command.claimed_source.clone());
+    if kind == CommandKind::Signal {
+        row.inbox.signals += 1;
+        let taken_by = match_wait(row, id, &name, matched, now);
+        let wait_id = matched.cloned().or(taken_by);
+        let wait_id = wait_id.unwrap_or_else(|| own_wait(id));
+        command.status = CommandStatus::Received;
+        command.wait_id = Some(wait_id.clone());
+        return match name.event_type() {
+            Some(event_type) => HistoryEvent::EventMatched {
+                command_id: id,
+                event_type: Name::stored(event_type),
+                event_id: Name::stored(source.unwrap_or_default()),
+                message_sequence,
+                command_sequence,
+                wait_id,
+            },
+            None => HistoryEvent::SignalReceived {
+                command_id: id,
+                name,
+                message_sequence,
+                command_sequence,
+                wait_id,
+                source,
+                claimed_source,
+            },
+        };
+    }
+    row.inbox.updates += 1;
+    set_aside(row, Some(ResumeSource::command(id, kind, &name)), now);
+    command.status = CommandStatus::Accepted;
     match kind {
-        CommandKind::Signal => {
-            row.inbox.signals += 1;
-            let taken_by = match_wait(row, id, name, matched, now);
-            let wait_id = matched.cloned().or(taken_by);
-            let wait_id = wait_id.unwrap_or_else(|| own_wait(id));
-            let history_event = match name.event_type() {
-                Some(event_type) => HistoryEvent::EventMatched {
-                    command_id: id,
-                    event_type: Name::stored(event_type),
-                    event_id: Name::stored(source.unwrap_or_default()),
-                    message_sequence: sequence,
-                    command_sequence,
-                    wait_id: wait_id.clone(),
-                },
-                None => HistoryEvent::SignalReceived {
-                    command_id: id,
-                    name: name.clone(),
-                    message_sequence: sequence,
-                    command_sequence,
-                    wait_id: wait_id.clone(),
-                    source,
-                    claimed_source,
-                },
-            };
-            Received {
-                sequence,
-                command_sequence: number,
-                status: CommandStatus::Received,
-                wait_id: Some(wait_id),
-                history_event,
-            }
-        }
-        CommandKind::Update | CommandKind::Cancel => {
-            row.inbox.updates += 1;
-            let source_of_wake = ResumeSource::command(id, kind, name);
-            set_aside(row, Some(source_of_wake), now);
-            let history_event = match kind {
-                CommandKind::Cancel => HistoryEvent::CancelRequested {
-                    command_id: id,
-                    message_sequence: sequence,
-                    command_sequence,
-                    reason: reason_of(arguments),
-                    source,
-                    claimed_source,
-                },
-                _ => HistoryEvent::UpdateAccepted {
-                    update_id: id,
-                    name: name.clone(),
-                    message_sequence: sequence,
-                    command_sequence,
-                    source,
-                    claimed_source,
-                },
-            };
-            Received {
-                sequence,
-                command_sequence: number,
-                status: CommandStatus::Accepted,
-                wait_id: None,
-                history_event,
-            }
-        }
+        CommandKind::Cancel => HistoryEvent::CancelRequested {
+            command_id: id,
+            message_sequence,
+            command_sequence,
+            reason: reason_of(&command.arguments),
+            source,
+            claimed_source,
+        },
+        _ => HistoryEvent::UpdateAccepted {
+            update_id: id,
+            name,
+            message_sequence,
+            command_sequence,
+            source,
+            claimed_source,
+        },
     }
 }
 

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use abide_core::model::{
     Arguments, Command, CommandId, CommandKind, CommandStatus, ContractId, Delivered, InstanceId,
-    Json, Key, Limits, Name, NewCommand, Refusal, Rejection, Row, Status, Target, Verdict, WaitId,
+    Json, Key, Limits, Name, NewCommand, Refusal, Rejection, Row, Status, Target, Verdict,
     check_claimed_source,
 };
 use abide_core::rules::contract::{Terms, given};
 use abide_core::rules::deliver::{self, Addressed, Decision, Facts, Held, Unwanted};
-use abide_core::rules::inbox::{self, Message, Sender};
+use abide_core::rules::inbox;
 use abide_core::rules::similar;
 
 use super::{resolve, signal_with_start};
@@ -269,7 +269,7 @@ impl Post<'_> {
             limits: turn.limits,
         };
         let decision = deliver::decide(delivery, facts);
-        let mut command = new_command(delivery, id, turn.now);
+        let mut command = Command::new(delivery, id, turn.now);
         match (&decision, &target) {
             (Decision::Refused { of_run: false, .. } | Decision::Held(_), _) | (_, None) => {
                 command.key = key_of(&delivery.target);
@@ -307,8 +307,8 @@ impl Post<'_> {
                 if let Some((_, account)) = target {
                     let row = &mut account.row;
                     similar = meant(row, &command).cloned();
-                    let history_events = &mut account.history_events;
-                    take_in(&mut command, row, None, history_events, turn.now);
+                    let event = inbox::receive(row, &mut command, None, turn.now);
+                    account.history_events.push(event);
                 }
                 if let (Some(chain), Some(dedup)) = (command.chain, command.dedup_key.clone()) {
                     let slot = (chain, command.kind, dedup);
@@ -362,70 +362,6 @@ async fn terms_of<T: Txn>(
         .filter_map(|found| ledger.get(found.id)?.row.contract)
         .collect();
     terms::load(turn.txn, contracts).await
-}
-
-/// Puts an accepted command into the inbox of its row. For an event, `matched` is the wait that it matched.
-pub(crate) fn take_in(
-    command: &mut Command,
-    row: &mut Row,
-    matched: Option<&WaitId>,
-    history_events: &mut Vec<abide_core::model::HistoryEvent>,
-    now: abide_core::model::Timestamp,
-) {
-    let sender = Sender {
-        source: command.source.as_deref(),
-        claimed_source: command.claimed_source.as_deref(),
-    };
-    let message = Message {
-        id: command.id,
-        kind: command.kind,
-        name: &command.name,
-        arguments: &command.arguments,
-        sender,
-        matched,
-    };
-    let received = inbox::receive(row, message, now);
-    command.instance = Some(row.id);
-    command.chain = Some(row.chain());
-    command.status = received.status;
-    command.sequence = Some(received.sequence);
-    command.command_sequence = Some(received.command_sequence);
-    command.wait_id = received.wait_id;
-    history_events.push(received.history_event);
-}
-
-/// Creates the record of a signal or update before its decision.
-pub(crate) fn new_command(
-    delivery: &NewCommand,
-    id: CommandId,
-    now: abide_core::model::Timestamp,
-) -> Command {
-    Command {
-        id,
-        kind: delivery.kind,
-        name: delivery.name.clone(),
-        status: CommandStatus::Rejected,
-        rejection: None,
-        instance: None,
-        chain: None,
-        key: None,
-        sequence: None,
-        command_sequence: None,
-        arguments: Json::null(),
-        validation_errors: None,
-        dedup_key: delivery.dedup_key.clone(),
-        source: delivery.source.clone(),
-        claimed_source: delivery.claimed_source.clone(),
-        wait_id: None,
-        step_sequence: None,
-        operation: None,
-        graph_step: None,
-        received_at: now,
-        hold_until: None,
-        closed_at: None,
-        result: None,
-        error: None,
-    }
 }
 
 /// Completes the record of a refused command. Its arguments are stored as given, unless they are too large. With a

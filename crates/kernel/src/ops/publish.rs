@@ -9,9 +9,9 @@ use abide_core::model::{
 };
 use abide_core::rules::contract::free;
 use abide_core::rules::event::{Payload, check_type, index_of};
+use abide_core::rules::inbox;
 use abide_core::rules::workflow::attended;
 
-use super::deliver::{new_command, take_in};
 use super::look_back::look_back;
 use super::workers::locked;
 use crate::ledger::Ledger;
@@ -208,8 +208,8 @@ async fn notify_waiters<T: Txn>(
         }
         let mut command = command_of(event, waiter.instance, id, turn.now);
         let matched = Some(&waiter.wait_id);
-        let (row, events) = (&mut account.row, &mut account.history_events);
-        take_in(&mut command, row, matched, events, turn.now);
+        let event = inbox::receive(&mut account.row, &mut command, matched, turn.now);
+        account.history_events.push(event);
         records.push(command);
         if let Some(answer) = answers.get_mut(one.at) {
             answer.matched += 1;
@@ -275,7 +275,7 @@ fn command_of(event: &NewEvent, instance: InstanceId, id: CommandId, now: Timest
     Command {
         kind: CommandKind::Signal,
         arguments: free(&arguments),
-        ..new_command(&delivery, id, now)
+        ..Command::new(&delivery, id, now)
     }
 }
 
@@ -336,8 +336,8 @@ pub(crate) async fn open<'a, T: Txn>(
         }
         if let (Some((event, wait_id)), Some(id)) = (found, id) {
             let mut command = command_of(&event, opening.instance, id, turn.now);
-            let (row, events) = (&mut account.row, &mut account.history_events);
-            take_in(&mut command, row, Some(&wait_id), events, turn.now);
+            let received = inbox::receive(&mut account.row, &mut command, Some(&wait_id), turn.now);
+            account.history_events.push(received);
             records.push(command);
             continue;
         }

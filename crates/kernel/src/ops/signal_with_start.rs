@@ -2,11 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use abide_core::model::{ContractId, Key, NewCommand, NewRow, Refusal, Start, Started, Target};
+use abide_core::model::{
+    Command, ContractId, Key, NewCommand, NewRow, Refusal, Start, Started, Target,
+};
 use abide_core::rules;
 use abide_core::rules::deliver;
 
-use super::deliver::{Each, is_over, new_command, refusal, rejected};
+use super::deliver::{Each, is_over, refusal, rejected};
 use super::{resolve, start};
 use crate::run::Turn;
 use crate::{Result, Txn, Write, terms};
@@ -84,7 +86,7 @@ pub(crate) async fn begin<T: Txn>(
     let ids = turn.txn.number(unwanted.len()).await?;
     let mut records = Vec::with_capacity(unwanted.len());
     for ((at, delivery, row, problem), id) in unwanted.into_iter().zip(ids) {
-        let mut command = new_command(delivery, id, turn.now);
+        let mut command = Command::new(delivery, id, turn.now);
         command.key = row.key;
         let is_declared = row.contract.is_some();
         let command = rejected(command, delivery, is_declared, &problem, turn.limits);

@@ -7,9 +7,9 @@ use abide_core::model::{
     InstanceId, Json, Key, Name, NewCommand, NewRow, Refusal, Rejection, Start, Started, Status,
 };
 use abide_core::rules;
-use abide_core::rules::deliver;
+use abide_core::rules::{deliver, inbox};
 
-use super::deliver::{rejected, take_in};
+use super::deliver::rejected;
 use super::survey;
 use crate::ledger::Ledger;
 use crate::run::Turn;
@@ -332,13 +332,8 @@ async fn hand_over<T: Txn>(
         match fits {
             Ok(arguments) => {
                 command.arguments = arguments;
-                take_in(
-                    &mut command,
-                    row,
-                    None,
-                    &mut account.history_events,
-                    turn.now,
-                );
+                let event = inbox::receive(row, &mut command, None, turn.now);
+                account.history_events.push(event);
             }
             Err(unwanted) => {
                 command.command_sequence = Some(row.inbox.number_command());

@@ -3,13 +3,13 @@
 
 use super::*;
 use crate::model::{
-    Answered, BarrierNumber, Blocked, Claim, Closing, CommandId, ConditionWait, InstanceId, Json,
-    Priority, Settled, SignalWait, Start, Taken, WorkerId,
+    Answered, BarrierNumber, Blocked, Claim, Closing, Command, CommandId, ConditionWait,
+    InstanceId, Json, NewCommand, Priority, Settled, SignalWait, Start, Taken, WorkerId,
 };
 use crate::rules::block::{Release, unblock};
 use crate::rules::children::{Ended, ended, reopened};
 use crate::rules::fixture;
-use crate::rules::inbox::{Message, Sender, receive, take};
+use crate::rules::inbox::{receive, take};
 use crate::rules::liveness::{Around, Problem, Siblings, World, problem};
 use crate::rules::operate::code_handles_cancel;
 use crate::rules::timers::fire;
@@ -349,15 +349,12 @@ fn a_blocked_workflow_is_left_alone_by_all_that_comes() {
         "{error}"
     );
     for kind in [CommandKind::Signal, CommandKind::Update] {
-        let message = Message {
-            id: CommandId(1),
+        let new = NewCommand {
             kind,
-            name: &name("x"),
-            arguments: &Json::null(),
-            sender: Sender::default(),
-            matched: None,
+            ..NewCommand::signal(row.id, name("x"))
         };
-        receive(&mut row, message, NOW);
+        let mut command = Command::new(&new, CommandId(1), NOW);
+        receive(&mut row, &mut command, None, NOW);
         assert!(row.is_blocked() && row.aside.is_none());
     }
     child_ends(&mut row);
