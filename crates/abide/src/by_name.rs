@@ -1,37 +1,14 @@
-//! The functions of [`Abide`] that take machines by name, for callers without Rust types: a server, a command line.
+//! The functions of [`Abide`] for callers without Rust types: a server, a command line.
 
-use abide_core::model::{
-    Arguments, Contract, Declared, DocumentKind, Entry, InstanceId, Json, Key, Name, Start, Started,
-};
-use abide_kernel::{Answer, Filter, Op, Page};
+use abide_core::model::{Contract, Declared, DocumentKind, Entry, InstanceId, Json, Name};
+use abide_kernel::{Filter, Op, Page};
 
-use crate::client::{self, Client, Description, SignalBuilder};
+use crate::client::{self, Description};
 use crate::graph::BadGraph;
 use crate::machine::Definition;
 use crate::{Abide, Error, Graph};
 
 impl Abide {
-    /// Reserves an instance of the machine with that name: it has a key and no run yet. See [`reserve`](Self::reserve).
-    pub async fn reserve_named(&self, machine: Name, key: Key) -> Result<Started, Error> {
-        match self.client().run(Op::Reserve(vec![(machine, key)])).await? {
-            Answer::Started(each) => Ok(each.into_iter().next().ok_or(Error::Closed)??),
-            _ => Err(Error::unexpected_answer()),
-        }
-    }
-
-    /// Sends a signal by its name to the live instance that has the key of `start`. If there is none, starts one with
-    /// the signal in its inbox. See [`signal_with_start`](Self::signal_with_start).
-    pub fn signal_with_start_named(
-        &self,
-        start: Start,
-        name: &str,
-        arguments: Arguments,
-    ) -> SignalBuilder<Client> {
-        // A placeholder: the signal goes to the key of the start.
-        let to = InstanceId::default();
-        self.signal(to, name, arguments).with_start(Ok(start))
-    }
-
     /// Returns a page of the history events of an instance that follow the event `after`, oldest first. Pass `next` of
     /// one page as `after` of the following one.
     pub async fn history_page(

@@ -1,14 +1,14 @@
 //! The functions of [`Abide`] that act on instances: signals, updates, and the operations of an operator.
 
-use abide_core::model::{CommandId, InstanceId, Key, Name, NewCommand, Refusal, Started};
+use abide_core::model::{CommandId, InstanceId, Key, Name, NewCommand, Refusal, Start, Started};
 use abide_kernel::{Answer, CommandFilter, CommandPage, Op};
 
-use crate::client::{self, receipt};
+use crate::client::{self, first, receipt};
 use crate::client::{
     Address, Cancelling, Client, Description, Diagnosis, Handle, OperateError, Receipt, Restarting,
-    SendError, SignalBuilder, StartBuilder, StartError, UpdateBuilder, UpdateHandle,
+    SendError, SignalBuilder, StartError, UpdateBuilder, UpdateHandle,
 };
-use crate::machine::Definition;
+use crate::machine::Startable;
 use crate::message::{SentSignal, SentUpdate};
 use crate::{Abide, Error};
 
@@ -57,17 +57,18 @@ impl Abide {
             .collect())
     }
 
-    /// Sends a signal to the live instance that has the key of `spec`. If there is none, starts one with the signal in
-    /// its inbox. Both happen in one commit. If the signal would be rejected, nothing starts.
-    pub fn signal_with_start<D: Definition, S: SentSignal>(
+    /// Sends a signal to the live instance that has the key of the start. If there is none, starts one with the signal
+    /// in its inbox. Both happen in one commit. If the signal would be rejected, nothing starts. The start is what
+    /// [`new_start`](crate::client::new_start) returns, or data: `Ok(start)`.
+    pub fn signal_with_start<S: SentSignal>(
         &self,
-        spec: StartBuilder<D>,
+        start: impl Into<Result<Start, Error>>,
         signal: S,
         value: S::Value<'_>,
     ) -> SignalBuilder<Client> {
         // A placeholder: the signal goes to the key of the start.
         let to = InstanceId::default();
-        SignalBuilder::new(to, signal, value, self.client().clone()).with_start(spec.into())
+        SignalBuilder::new(to, signal, value, self.client().clone()).with_start(start.into())
     }
 
     /// Sends an update and waits for its answer: `let name = abide.update("order:42", RENAME, &new).await?`.
@@ -126,22 +127,30 @@ impl Abide {
     }
 
     /// Reserves a key: creates an instance that has the key and no run yet. A start with that key opens this instance,
-    /// under the same id. Until then signals to it are rejected.
-    pub async fn reserve<D: Definition>(
+    /// under the same id. Until then signals to it are rejected. [`start`](Self::start) says what can be reserved.
+    pub async fn reserve<D: Startable>(
         &self,
         definition: D,
         key: impl AsRef<str>,
     ) -> Result<Handle<D::Output>, StartError> {
-        let machine: Name = definition.declared().map_err(Error::from)?.machine;
+        let machine = definition.machine().map_err(Error::from)?;
         let key = Key::new(key).map_err(Error::from)?;
-        let op = Op::Reserve(vec![(machine, key.clone())]);
-        let started: Option<Result<Started, Refusal>> = match self.client().run(op).await? {
-            Answer::Started(each) => each.into_iter().next(),
-            _ => None,
-        };
-        match started.ok_or(Error::Closed)?? {
+        match first(self.reserve_all([(machine, key.clone())]).await?).map_err(Error::from)?? {
             Started::New(id) => Ok(Handle::new(self.client().clone(), id, Some(key), true)),
             Started::Duplicate(holder) => Err(StartError::Duplicate { holder }),
+        }
+    }
+
+    /// Reserves any number of keys in one transaction, each for the machine with that name. Each gets its own result; see
+    /// [`reserve`](Self::reserve) and [`start_all`](Self::start_all).
+    pub async fn reserve_all(
+        &self,
+        reservations: impl IntoIterator<Item = (Name, Key)>,
+    ) -> Result<Vec<Result<Started, Refusal>>, Error> {
+        let op = Op::Reserve(reservations.into_iter().collect());
+        match self.client().run(op).await? {
+            Answer::Started(each) => Ok(each),
+            _ => Err(Error::unexpected_answer()),
         }
     }
 

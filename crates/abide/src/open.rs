@@ -15,10 +15,10 @@ use abide_kernel::{Filter, Page, QueueDepth, Store, SystemClock, Tally, newest_r
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::client::{Address, Client, Handle, Parts, Repeatable, StartBuilder, Watch, first};
+use crate::client::{Address, Client, Handle, Parts, Repeatable, StartBuilder, Watch};
 use crate::engine::{Engine, EngineBuilder, Runner, Settings};
 use crate::graph::{Graph, GraphProgram};
-use crate::machine::{Definition, Job, JobRunner, Machine, MachineRunner};
+use crate::machine::{Definition, Job, JobRunner, Machine, MachineRunner, Startable};
 use crate::measured::Measured;
 use crate::workflow::{Flow, RunHistory, WorkflowCode, WorkflowRunner};
 use crate::{BoxError, Error};
@@ -286,12 +286,18 @@ impl Abide {
     }
 
     /// Starts an instance: `abide.start(Checkout, order).key("order:42").await?`.
-    pub fn start<D: Definition>(&self, definition: D, input: D::Input) -> StartBuilder<D, Client> {
+    ///
+    /// A machine, a job, a workflow or a graph is started with an input of its type. So is a machine's type alone:
+    /// [`machine::of::<Mailer>()`](crate::machine::of). A machine's name, without a Rust type, is started with JSON, also
+    /// if this process has no code for it: `abide.start("checkout", json!({"item": "kettle"}).into()).await?`. What is left
+    /// out then is taken from the machine's newest declaration, and the result is JSON.
+    pub fn start<D: Startable>(&self, definition: D, input: D::Input) -> StartBuilder<D, Client> {
         StartBuilder::new(&definition, &input, self.client.clone())
     }
 
     /// Starts any number of instances in one transaction. Each gets its own result: the new instance, the holder of a
-    /// key that is taken, or the reason why the start was refused.
+    /// key that is taken, or the reason why the start was refused. Takes what [`new_start`](crate::client::new_start)
+    /// returns, or starts as data: `Ok(start)`.
     ///
     /// ```
     /// # use abide::client::new_start;
@@ -314,12 +320,6 @@ impl Abide {
             .map(Into::into)
             .collect::<Result<_, _>>()?;
         Ok(self.client.start(starts).await?)
-    }
-
-    /// Starts an instance of a machine by its name, also if this process has no code for it. What is left out is taken
-    /// from the machine's newest declaration.
-    pub async fn start_named(&self, start: Start) -> Result<Started, Error> {
-        Ok(first(self.client.start(vec![start]).await?)??)
     }
 
     /// Returns a handle on an existing instance, or `None` if there is none. `O` is the type of its result.

@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use super::{Address, Client};
 use crate::Error;
-use crate::machine::Step;
+use crate::machine::StepName;
 
 /// Number of instances that one transaction examines.
 const EXAMINED: usize = 200;
@@ -199,14 +199,8 @@ impl Restarting {
     }
 
     /// Begins at that step; by default at the step where the run ended.
-    pub fn at(mut self, step: impl Step) -> Self {
-        self.step = Some(Name::new(step.name()));
-        self
-    }
-
-    /// Begins at the step with that name.
-    pub fn at_named(mut self, step: &str) -> Self {
-        self.step = Some(Name::new(step));
+    pub fn at(mut self, step: impl StepName) -> Self {
+        self.step = Some(step.step_name());
         self
     }
 }

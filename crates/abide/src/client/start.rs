@@ -15,13 +15,13 @@ use futures_util::future::BoxFuture;
 
 use super::{Client, Handle, first};
 use crate::Error;
-use crate::machine::{Definition, Step};
+use crate::machine::{Startable, StepName};
 use crate::time::as_ms;
 
 /// A builder of a start. [`Abide::start`](crate::Abide::start) returns one to configure and then await; [`new_start`] makes
 /// one for a child or a batch.
 #[must_use = "nothing is started before it is awaited"]
-pub struct StartBuilder<D: Definition, C = ()> {
+pub struct StartBuilder<D: Startable, C = ()> {
     pub(super) start: Result<Start, Error>,
     pub(super) client: C,
     or_existing: bool,
@@ -29,7 +29,7 @@ pub struct StartBuilder<D: Definition, C = ()> {
 }
 
 /// Describes an instance to start: a child to [spawn](crate::Context::spawn), or one of a
-/// [batch](crate::Abide::start_all).
+/// [batch](crate::Abide::start_all). [`Abide::start`](crate::Abide::start) says of what.
 ///
 /// ```
 /// # use abide::Job;
@@ -38,7 +38,7 @@ pub struct StartBuilder<D: Definition, C = ()> {
 /// let child = new_start(MAIL, "hello".to_owned()).key("mail:1").priority(-5);
 /// # let _ = child;
 /// ```
-pub fn new_start<D: Definition>(definition: D, input: D::Input) -> StartBuilder<D> {
+pub fn new_start<D: Startable>(definition: D, input: D::Input) -> StartBuilder<D> {
     StartBuilder::new(&definition, &input, ())
 }
 
@@ -65,30 +65,10 @@ impl From<Refusal> for StartError {
     }
 }
 
-impl<D: Definition, C> StartBuilder<D, C> {
+impl<D: Startable, C> StartBuilder<D, C> {
     pub(crate) fn new(definition: &D, input: &D::Input, client: C) -> Self {
-        let start = || -> Result<Start, Error> {
-            let declared = definition.declared()?;
-            let state = definition.state(input).map_err(|error| Error::Mismatch {
-                what: "the input",
-                problem: error.to_string(),
-            })?;
-            let contract = match definition.agreement()? {
-                Some(agreement) => Contracted::Given(Box::new(agreement.contract.clone())),
-                None => Contracted::Free,
-            };
-            Ok(Start {
-                contract,
-                kind: Some(declared.kind),
-                version: Some(declared.version),
-                step: Some(declared.first_step),
-                queue: Some(declared.queue),
-                history: Some(declared.history),
-                ..Start::of(declared.machine, state)
-            })
-        };
         Self {
-            start: start(),
+            start: definition.start(input),
             client,
             or_existing: false,
             definition: PhantomData,
@@ -196,10 +176,14 @@ impl<D: Definition, C> StartBuilder<D, C> {
     }
 
     /// Begins at this step instead of the first one.
-    pub fn step(self, step: impl Step) -> Self {
-        self.with(Name::new(step.name()), |start, value| {
-            start.step = Some(value)
-        })
+    pub fn step(self, step: impl StepName) -> Self {
+        self.with(step.step_name(), |start, value| start.step = Some(value))
+    }
+
+    /// Sets the version of the machine; by default that of the definition, or the newest one known of a machine that is
+    /// started by its name.
+    pub fn version(self, version: u32) -> Self {
+        self.with(Ok(version), |start, value| start.version = Some(value))
     }
 
     /// If the key is taken, returns a handle on the instance that holds it instead of an error.
@@ -209,13 +193,13 @@ impl<D: Definition, C> StartBuilder<D, C> {
     }
 }
 
-impl<D: Definition> From<StartBuilder<D>> for Result<Start, Error> {
+impl<D: Startable> From<StartBuilder<D>> for Result<Start, Error> {
     fn from(spec: StartBuilder<D>) -> Self {
         spec.start
     }
 }
 
-impl<D: Definition> StartBuilder<D, Client> {
+impl<D: Startable> StartBuilder<D, Client> {
     /// Converts a store's answer to the caller's result.
     pub(super) fn handle(
         client: &Client,
@@ -286,7 +270,7 @@ impl<D: Definition> StartBuilder<D, Client> {
     }
 }
 
-impl<D: Definition + 'static> IntoFuture for StartBuilder<D, Client> {
+impl<D: Startable + 'static> IntoFuture for StartBuilder<D, Client> {
     type Output = Result<Handle<D::Output>, StartError>;
     type IntoFuture = BoxFuture<'static, Self::Output>;
 

@@ -1,20 +1,44 @@
 //! The definitions that can be started: a machine, a job, a workflow or a graph.
 
 use std::collections::HashMap;
+use std::marker::PhantomData;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
-use abide_core::model::{Contract, ContractId, Declared, Json, Kind, Name, NotJson, Refusal};
+use abide_core::model::{
+    Contract, ContractId, Contracted, Declared, Json, Kind, Name, NotJson, Refusal, Start,
+};
 use abide_core::rules::deaths::MAX_DEATHS;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::{Machine, Messages, Step};
+use crate::Error;
+
+/// What an instance can be started of: a [`Definition`] with an input of its type, or a machine by its name with
+/// [`Json`], also where there is no code for it.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be started: it is not a machine, a job, a workflow or a machine's name",
+    label = "expected a machine, a `Job`, a `Flow` or a name",
+    note = "write `#[abide::machine(steps = At)]` on an `impl` block whose async functions are the steps, or start a `Job` or a `Flow`"
+)]
+pub trait Startable {
+    /// The input that an instance begins with.
+    type Input;
+    /// The result of an instance.
+    type Output: DeserializeOwned + Send;
+
+    /// Returns the name of the machine, if it is valid.
+    fn machine(&self) -> Result<Name, Refusal>;
+
+    /// Returns the start of an instance with that input.
+    fn start(&self, input: &Self::Input) -> Result<Start, Error>;
+}
 
 /// A definition that can be started: a [`Machine`], a [`Job`](super::Job), a [`Flow`](crate::Flow) or a graph.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` cannot be started: it is not a machine, a job or a workflow",
+    message = "`{Self}` is not a machine, a job or a workflow",
     label = "expected a machine, a `Job` or a `Flow`",
-    note = "write `#[abide::machine(steps = At)]` on an `impl` block whose async functions are the steps, or start a `Job` or a `Flow`"
+    note = "write `#[abide::machine(steps = At)]` on an `impl` block whose async functions are the steps, or use a `Job` or a `Flow`"
 )]
 pub trait Definition {
     /// The input that an instance begins with.
@@ -74,7 +98,105 @@ pub(crate) fn declared_deaths(most: u32) -> Option<u32> {
 }
 
 #[diagnostic::do_not_recommend]
+impl<D: Definition> Startable for D {
+    type Input = D::Input;
+    type Output = D::Output;
+
+    fn machine(&self) -> Result<Name, Refusal> {
+        Ok(self.declared()?.machine)
+    }
+
+    fn start(&self, input: &D::Input) -> Result<Start, Error> {
+        let declared = self.declared()?;
+        let state = self.state(input).map_err(|error| Error::Mismatch {
+            what: "the input",
+            problem: error.to_string(),
+        })?;
+        let contract = match self.agreement()? {
+            Some(agreement) => Contracted::Given(Box::new(agreement.contract.clone())),
+            None => Contracted::Free,
+        };
+        Ok(Start {
+            contract,
+            kind: Some(declared.kind),
+            version: Some(declared.version),
+            step: Some(declared.first_step),
+            queue: Some(declared.queue),
+            history: Some(declared.history),
+            ..Start::of(declared.machine, state)
+        })
+    }
+}
+
+/// Lets machines be started by names of that type. What a start leaves out is taken from the machine's newest
+/// declaration.
+macro_rules! by_name {
+    ($($text:ty),*) => {
+        $(
+            impl Startable for $text {
+                type Input = Json;
+                type Output = Json;
+
+                fn machine(&self) -> Result<Name, Refusal> {
+                    Name::new(self)
+                }
+
+                fn start(&self, input: &Json) -> Result<Start, Error> {
+                    Ok(Start::of(Name::new(self)?, input.clone()))
+                }
+            }
+        )*
+    };
+}
+
+by_name!(&str, &String, String, Name);
+
+/// A machine as its type alone; see [`of`].
+pub struct Of<M>(PhantomData<fn() -> M>);
+
+/// Starts instances of a machine where there is no value of it, because what it holds is for its workers.
+///
+/// ```
+/// use abide::machine;
+/// use abide::prelude::*;
+///
+/// struct Mailer { server: std::net::TcpStream }
+///
+/// #[machine(steps = At, state = String)]
+/// impl Mailer {
+///     async fn send(&self, ctx: &mut Context<Self>) -> Outcome<Self> {
+///         # use std::io::Write as _;
+///         (&self.server).write_all(ctx.state().as_bytes())?;
+///         done(())
+///     }
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), BoxError> {
+/// let abide = Abide::open("memory:").await?;
+/// abide.start(machine::of::<Mailer>(), "hello".to_owned()).await?;
+/// # Ok(())
+/// # }
+/// ```
+pub const fn of<M: Machine>() -> Of<M> {
+    Of(PhantomData)
+}
+
+#[diagnostic::do_not_recommend]
 impl<M: Machine> Definition for M {
+    type Input = M::State;
+    type Output = M::Output;
+
+    fn declared(&self) -> Result<Declared, Refusal> {
+        of::<M>().declared()
+    }
+
+    fn agreement(&self) -> Result<Option<Arc<Agreement>>, Refusal> {
+        of::<M>().agreement()
+    }
+}
+
+impl<M: Machine> Definition for Of<M> {
     type Input = M::State;
     type Output = M::Output;
 

@@ -19,7 +19,7 @@ pub use abide_core::rules::retry::Retry;
 pub use attribute::machine;
 pub(crate) use context::begin_own;
 pub use context::{Context, Sleep, Spawn};
-pub use definition::{Agreement, Definition};
+pub use definition::{Agreement, Definition, Of, Startable, of};
 pub(crate) use definition::{agreed, declared_deaths};
 pub use fault::{Fault, FaultKind};
 pub(crate) use guard::guarded;
@@ -30,7 +30,7 @@ pub use outcome::{
     Move, Outcome, continue_as_new, continue_as_version, done, next, next_in, retry_in, stop,
 };
 pub(crate) use runner::MachineRunner;
-pub use step::Step;
+pub use step::{Step, StepName};
 pub use waiting::WaitFor;
 
 use std::future::Future;

@@ -39,12 +39,6 @@ impl<T> SignalName for Signal<T> {
     }
 }
 
-impl SignalName for Name {
-    fn signal_name(&self) -> Result<Name, Refusal> {
-        Ok(self.clone())
-    }
-}
-
 impl<T: Message> SentSignal for Signal<T> {
     type Value<'v> = &'v T;
 
@@ -100,4 +94,4 @@ macro_rules! by_name {
     };
 }
 
-by_name!(&str, &String, String);
+by_name!(&str, &String, String, Name);

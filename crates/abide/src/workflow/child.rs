@@ -13,7 +13,7 @@ use super::operation::{Came, Operation, Reads, awaitable};
 use super::waits::Timed;
 use super::{OperationError, Workflow};
 use crate::client::StartBuilder;
-use crate::machine::Definition;
+use crate::machine::Startable;
 
 /// The recorded end of a child.
 #[derive(Debug, Serialize, Deserialize)]
@@ -49,7 +49,7 @@ impl ChildEnd {
 impl Workflow {
     /// Starts a child, and waits for its end: `wf.child(new_start(RESIZE, path)).await?`. A child can be anything that can
     /// be started: another workflow, a machine, a job. It exists when this turn is committed.
-    pub fn child<D: Definition>(&self, child: StartBuilder<D>) -> ChildRun<D::Output> {
+    pub fn child<D: Startable>(&self, child: StartBuilder<D>) -> ChildRun<D::Output> {
         let (start, machine) = self.start_of(child);
         let signature = Signature::named(OperationKind::Child, machine);
         ChildRun {
@@ -60,7 +60,7 @@ impl Workflow {
 
     /// Starts children, and waits until all of them have ended, unless `at_least` sets another number. Returns the
     /// result of each, in order. A child whose key is taken is left out.
-    pub fn children<D: Definition>(
+    pub fn children<D: Startable>(
         &self,
         children: impl IntoIterator<Item = StartBuilder<D>>,
     ) -> ChildrenRun<D::Output> {
@@ -106,7 +106,7 @@ impl Workflow {
         operation
     }
 
-    fn start_of<D: Definition>(&self, child: StartBuilder<D>) -> (Option<Start>, Name) {
+    fn start_of<D: Startable>(&self, child: StartBuilder<D>) -> (Option<Start>, Name) {
         match Result::<Start, crate::Error>::from(child) {
             Ok(start) => {
                 let machine = start.machine.clone();

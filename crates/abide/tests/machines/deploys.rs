@@ -8,7 +8,7 @@ use abide::history::HistoryEvent;
 use abide::machine::{Answer, Call, Messages};
 use abide::machine::{Fault, next_in};
 use abide::model::CommandStatus;
-use abide::model::{Json, Liveness, Name, Start};
+use abide::model::{Json, Liveness, Name};
 use abide::time::{hours, millis, secs};
 use abide::{
     Context, Error, Event, InstanceId, Job, Machine, Outcome, Signal, Status, Step, Update, done,
@@ -443,9 +443,7 @@ on_every_store! {
         let old = lab.engine().build("1").machine(Shop::default()).start().await.unwrap();
         let order = lab.start(Shop::default(), kettle()).key("order:1").await.unwrap();
         lab.until_status(order.id(), Status::AwaitingSignal).await;
-        let strange = Start { step: Some(Name::new("label").unwrap()), queue: Some(Name::new("unserved").unwrap()),
-            ..Start::of(Name::new("walk").unwrap(), Json::of(&1).unwrap()) };
-        let strange = lab.start_named(strange).await.unwrap();
+        let strange = lab.start("walk", Json::of(&1).unwrap()).step("label").queue("unserved").await.unwrap();
         let before = (lab.now(order.id()).await, lab.now(strange.id()).await);
 
         let new = lab.engine().build("2").machine(NewShop::default()).machine(OldWalk);

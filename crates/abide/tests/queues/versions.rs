@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use abide::machine::continue_as_version;
-use abide::model::{Json, Name, Start, Started};
+use abide::client::StartError;
+use abide::machine::{continue_as_version, of};
+use abide::model::Json;
 use abide::time::hours;
-use abide::{Context, Machine, Outcome, Status, Step, done, next};
+use abide::{Context, Error, Machine, Outcome, Status, Step, done, next};
 
 use crate::common::{Gate, Lab};
 
@@ -76,8 +77,8 @@ on_every_store! {
     }
 }
 
-fn tea() -> Start {
-    Start::of(Name::new("tea").unwrap(), Json::of(&0).unwrap())
+fn cups() -> Json {
+    Json::of(&0).unwrap()
 }
 
 on_every_store! {
@@ -92,8 +93,8 @@ on_every_store! {
         let new = lab.start(Tea::<2>::now(), 0).await.unwrap();
         assert_eq!(lab.came_to(&new).await, 22);
         // A start that names no version takes the newest; one that names the old one keeps it.
-        let newest = lab.start_named(tea()).await.unwrap().id();
-        let pinned = lab.start_named(Start { version: Some(1), ..tea() }).await.unwrap().id();
+        let newest = lab.start("tea", cups()).await.unwrap().id();
+        let pinned = lab.start("tea", cups()).version(1).await.unwrap().id();
         assert_eq!((lab.ended(newest).await.version, lab.now(pinned).await.version), (2, 1));
         gate.open();
         assert_eq!(lab.came_to(&begun).await, 11);
@@ -108,8 +109,7 @@ on_every_store! {
         // rule 2.6: it does not fail, and it causes no busy polling.
         let engine = lab.engine().machine(Tea::<1>::now()).start().await.unwrap();
         let new = lab.start(Tea::<2>::now(), 0).await.unwrap();
-        let unheard_of = Start::of(Name::new("coffee").unwrap(), Json::null());
-        let unheard_of = lab.start_named(unheard_of).await.unwrap().id();
+        let unheard_of = lab.start("coffee", Json::null()).await.unwrap().id();
         let old = lab.start(Tea::<1>::now(), 0).await.unwrap();
         assert_eq!(lab.came_to(&old).await, 11);
         let before = engine.stats().batches;
@@ -132,7 +132,7 @@ on_every_store! {
 on_every_store! {
     async fn what_a_start_leaves_out_is_taken_from_the_newest_declaration(lab: Lab) {
         // rule 2.6
-        let unknown = lab.start_named(tea()).await.unwrap().id();
+        let unknown = lab.start("tea", cups()).await.unwrap().id();
         let row = lab.now(unknown).await;
         assert_eq!((row.version, row.step.as_str(), row.queue.as_str()), (1, "start", "default"));
         // Workers that have code declare it, and the newest is remembered when they are gone.
@@ -143,12 +143,30 @@ on_every_store! {
             };
             engine.start().await.unwrap().shutdown().await;
         }
-        let Started::New(known) = lab.start_named(tea()).await.unwrap() else { panic!("it has no key") };
-        let row = lab.now(known).await;
+        let known = lab.start("tea", cups()).await.unwrap();
+        let row = lab.now(known.id()).await;
         assert_eq!((row.version, row.step.as_str(), row.status), (2, "boil", Status::Runnable));
-        let given = Start { version: Some(7), step: Some(Name::new("sip").unwrap()), ..tea() };
-        let row = lab.now(lab.start_named(given).await.unwrap().id()).await;
+        let given = lab.start("tea", cups()).version(7).step("sip").await.unwrap();
+        let row = lab.now(given.id()).await;
         assert_eq!((row.version, row.step.as_str()), (7, "sip"));
+    }
+}
+
+on_every_store! {
+    async fn an_instance_is_started_and_reserved_by_a_type_alone_or_by_a_name(lab: Lab) {
+        let engine = lab.engine().machine(Tea::<2>::now()).start().await.unwrap();
+        // There is no value of the machine here, because its gate is the worker's.
+        let typed = lab.start(of::<Tea<2>>(), 0).await.unwrap();
+        assert_eq!(lab.came_to(&typed).await, 22);
+        let named = lab.start("tea", cups()).key("tea:1").await.unwrap();
+        assert_eq!(lab.came_to(&named).await.as_str(), "22");
+        let error = lab.start("", cups()).await.unwrap_err();
+        assert!(matches!(error, StartError::Error(Error::Refused(_))), "{error}");
+
+        let reserved = lab.reserve("tea", "tea:2").await.unwrap();
+        let opened = lab.start(of::<Tea<2>>(), 0).key("tea:2").await.unwrap();
+        assert_eq!((opened.id(), lab.came_to(&opened).await), (reserved.id(), 22));
+        engine.shutdown().await;
     }
 }
 

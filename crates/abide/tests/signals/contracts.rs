@@ -2,20 +2,13 @@
 
 use abide::client::SendError;
 use abide::contract::ValidationErrors;
-use abide::model::{Json, Key, Name, Start};
+use abide::model::{Json, Name};
 use serde_json::{Value, json};
 
 use crate::common::{Lab, Script};
 use crate::signals::{Strict, args, named, payment, sent_to};
 
 /// A start of the machine by its name alone.
-fn strict_named(key: &str) -> Start {
-    Start {
-        key: Some(Key::new(key).unwrap()),
-        ..Start::of(Name::new("strict").unwrap(), Json::null())
-    }
-}
-
 fn wrong(error: SendError) -> ValidationErrors {
     match error {
         SendError::Rejected(rejected) => rejected.validation_errors().unwrap(),
@@ -46,7 +39,7 @@ on_every_store! {
         // rules 2.6, 8.1 and 8.2
         let engine = lab.engine().machine(Strict).start().await.unwrap();
         let outside = lab.again().await;
-        let id = outside.start_named(strict_named("order:1")).await.unwrap().id();
+        let id = outside.start("strict", Json::null()).key("order:1").await.unwrap().id();
         let error = outside.signal("order:1", "shipped", args(&[])).await.unwrap_err();
         assert_eq!(error.outcome(), Some("rejected_unknown_signal"));
         let error = outside.signal("order:1", "paid", named(&[("amount", json!("five")), ("colour", json!(1))])).await;
@@ -131,9 +124,8 @@ on_every_store! {
         // rule 8.2
         let old = lab.start(Strict, json!(null)).key("old").await.unwrap();
         // The machine is declared anew, and takes anything.
-        let free = abide::model::Start { version: Some(1), ..strict_named("new") };
         let engine = lab.engine().machine(Anything).start().await.unwrap();
-        let new = lab.start_named(free).await.unwrap().id();
+        let new = lab.start("strict", Json::null()).key("new").version(1).await.unwrap().id();
         lab.signal(new, "shipped", args(&[])).await.unwrap();
         let error = lab.signal(old.id(), "shipped", args(&[])).await.unwrap_err();
         assert_eq!(error.outcome(), Some("rejected_unknown_signal"));

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use abide::client::{NotDone, StartError, new_start};
 use abide::engine::Retention;
-use abide::model::{Limits, Started};
+use abide::model::Limits;
 use abide::time::millis;
 use abide::{Abide, Error, Job, done, stop};
 use serde_json::json;
@@ -164,13 +164,6 @@ on_every_store! {
         assert!(error.contains("202 is over the limit state_bytes of 100"), "{error}");
         let fits = lab.start(Script::any(), json!("x".repeat(98))).await.unwrap();
         assert!(fits.is_new());
-        let Started::New(_) = lab.start_named(named()).await.unwrap() else { panic!("it has no key") };
+        assert!(lab.start("anything", abide::model::Json::null()).await.unwrap().is_new());
     }
-}
-
-fn named() -> abide::model::Start {
-    abide::model::Start::of(
-        abide::model::Name::new("anything").unwrap(),
-        abide::model::Json::null(),
-    )
 }

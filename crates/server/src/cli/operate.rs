@@ -93,7 +93,7 @@ impl Restart {
         let abide = context.open_existing().await?;
         let mut restarting = abide.restart(target);
         if let Some(step) = &self.step {
-            restarting = restarting.at_named(step);
+            restarting = restarting.at(step);
         }
         let id = restarting
             .await

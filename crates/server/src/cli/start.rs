@@ -4,13 +4,14 @@ use std::time::Duration;
 
 use abide::Abide;
 use abide::model::{Json, Key, Liveness, Name, Priority, Started, UniqueKey, When};
+use abide::outbox::Wanted;
 use abide::time::Timestamp;
 
 use super::context::Context;
 use super::failure::{Exit, Failure, Result, duplicate, shell_quoted};
 use super::times::{parse_length, parse_moment};
 use super::values::{Given, document};
-use crate::http::starts::StartedView;
+use crate::http::starts::{StartedView, begin};
 
 /// Start an instance, and print its id
 ///
@@ -85,7 +86,7 @@ impl Args {
         let abide = context.write().await?;
         let start = self.start(&abide, given.unwrap_or_default()).await?;
         let key = start.key.clone();
-        let id = match abide.start_named(start).await? {
+        let id = match begin(&abide, Wanted::Start(start.into())).await?? {
             Started::New(id) => id,
             Started::Duplicate(holder) => return Err(duplicate(holder)),
         };

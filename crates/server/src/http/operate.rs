@@ -116,8 +116,8 @@ pub async fn restart(
     }: Write<RestartRequest>,
 ) -> Result<(StatusCode, axum::Json<StartedView>), Problem> {
     let mut restarting = abide.restart(target(&text)?);
-    if let Some(step) = &request.step {
-        restarting = restarting.at_named(step.as_str());
+    if let Some(step) = request.step {
+        restarting = restarting.at(step);
     }
     let id = restarting.await.map_err(|error| refused(error, &text))?;
     let run = abide.get(id).await?.ok_or_else(|| not_found(&text))?;

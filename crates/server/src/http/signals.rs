@@ -177,7 +177,7 @@ pub async fn signal_with_start(
             "a reserved instance takes no signals: leave `reserve` out",
         ));
     };
-    let builder = abide.signal_with_start_named(*start, request.name.as_str(), arguments);
+    let builder = abide.signal_with_start(Ok(*start), request.name, arguments);
     let mut builder = builder.source(caller.source());
     if let Some(key) = request.dedup_key {
         builder = builder.dedup(key.as_str());

@@ -56,11 +56,8 @@ pub async fn start(
     }: Write<StartRequest>,
 ) -> Result<(StatusCode, axum::Json<StartedView>), Problem> {
     let key = request.key().cloned();
-    let started = match request.wanted(&app, &mut Default::default()).await? {
-        Wanted::Start(start) => abide.start_named(*start).await?,
-        Wanted::Reserve(machine, key) => abide.reserve_named(machine, key).await?,
-    };
-    match started {
+    let wanted = request.wanted(&app, &mut Default::default()).await?;
+    match begin(&abide, wanted).await?? {
         // A start begins a chain, and so does a reservation.
         Started::New(id) => Ok((
             StatusCode::CREATED,
@@ -68,6 +65,18 @@ pub async fn start(
         )),
         Started::Duplicate(holder) => Err(duplicate(holder)),
     }
+}
+
+/// Starts or reserves one instance.
+pub(crate) async fn begin(
+    abide: &Abide,
+    wanted: Wanted,
+) -> Result<Result<Started, Refusal>, abide::Error> {
+    let begun = match wanted {
+        Wanted::Start(start) => abide.start_all([Ok(*start)]).await?,
+        Wanted::Reserve(machine, key) => abide.reserve_all([(machine, key)]).await?,
+    };
+    begun.into_iter().next().ok_or(abide::Error::Closed)
 }
 
 /// Makes the problem for a key that is taken.
@@ -182,15 +191,10 @@ pub async fn start_all(
                 starts.push((results.len(), *start));
                 results.push(BatchResult::default());
             }
-            Wanted::Reserve(machine, key) => {
+            reserve @ Wanted::Reserve(..) => {
                 // An entry may be about a key that one before it has taken.
                 flush(&abide, &mut starts, &mut results).await?;
-                let reserved = match abide.reserve_named(machine, key).await {
-                    Ok(reserved) => Ok(reserved),
-                    Err(abide::Error::Refused(refusal)) => Err(refusal),
-                    Err(error) => return Err(error.into()),
-                };
-                results.push(reserved.into());
+                results.push(begin(&abide, reserve).await?.into());
             }
         }
     }

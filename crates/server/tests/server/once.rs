@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use abide::Abide;
 use abide::message::Arguments;
-use abide::model::{Json, Name, Start};
+use abide::model::Json;
 use abide_pgtest::psql;
 use serde_json::{Value, json};
 
@@ -87,8 +87,7 @@ async fn each_call_of_a_rust_client_has_one_effect() {
             (proxy, abide)
         };
         let (_proxy, abide) = open("{\"start\":").await;
-        let start = Start::of(Name::new("m").unwrap(), Json::null());
-        abide.start_named(start).await.unwrap();
+        abide.start("m", Json::null()).await.unwrap();
         assert_eq!(instances(&server).await.len(), 2 * n, "{fault:?}");
 
         let (_proxy, abide) = open("{\"deliver\":").await;
@@ -128,8 +127,7 @@ async fn an_answer_that_comes_too_late_is_asked_for_again() {
         .await
         .unwrap();
     let abide = Abide::options().on(store);
-    let start = Start::of(Name::new("m").unwrap(), Json::null());
-    abide.start_named(start).await.unwrap();
+    abide.start("m", Json::null()).await.unwrap();
     assert_eq!(instances(&server).await.len(), 1);
 }
 

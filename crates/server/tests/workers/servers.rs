@@ -101,7 +101,8 @@ async fn a_workflow_is_not_handed_to_a_worker_over_http_and_stays_where_it_is() 
         kind: Some(Kind::Workflow),
         ..Start::of(Name::new("flow").unwrap(), Json::null())
     };
-    let id = abide.start_named(start).await.unwrap().id();
+    let started = abide.start_all([Ok(start)]).await.unwrap().remove(0);
+    let id = started.unwrap().id();
     let hand = worker(&server).machine("flow");
     for wait_ms in [0, 5_000, 0] {
         let (status, problem) = hand
