@@ -91,7 +91,7 @@ pub mod __private {
 
     /// Explains why JSON does not match a type.
     pub mod unfit {
-        pub use crate::unfit::{field, fit, in_words, quoted, shown, why};
+        pub use crate::unfit::{field, fit, query, quoted, shown, why};
     }
 }
 

@@ -1,11 +1,13 @@
 //! Explains why JSON does not match a type, for the person who wrote it: where the problem is, what is there, and what
 //! is expected.
 
-use std::fmt::Write as _;
+mod read;
 
-use serde::de::DeserializeOwned;
+use std::fmt::{self, Write as _};
+
+use serde::de::{self, DeserializeOwned, Expected, Unexpected};
 use serde_json::Value;
-use serde_path_to_error::{Path, Segment};
+use serde_json::value::RawValue;
 
 /// Reads JSON as a `T`. The error explains what does not match.
 pub fn fit<T: DeserializeOwned>(json: &str) -> Result<T, String> {
@@ -14,102 +16,179 @@ pub fn fit<T: DeserializeOwned>(json: &str) -> Result<T, String> {
 
 /// Returns the field that prevents an object from being read as a `T`.
 pub fn field<T: DeserializeOwned>(value: &Value) -> Option<String> {
-    match refused::<T>(value)?.0.into_iter().next()? {
+    let unfit = read::json::<T>(&value.to_string()).err()?;
+    match unfit.place?.legs.into_iter().next()? {
         Leg::Field(name) => Some(name),
         Leg::Index(_) => None,
     }
 }
 
-/// The longest JSON that is parsed a second time, in bytes. As values it needs many times the memory.
-const REPARSED_MAX: usize = 1 << 20;
-
-/// Explains why a parser rejected JSON with that error. Parses the JSON once more, slowly, to find the path to the
-/// problem.
+/// Explains why a parser rejected JSON with that error. Reads the JSON once more, slowly, to find the problem.
 pub fn why<T: DeserializeOwned>(json: &[u8], error: &serde_json::Error) -> String {
-    let slowly = match json.len() <= REPARSED_MAX {
-        true => serde_json::from_slice::<Value>(json).ok(),
-        false => None,
-    };
-    let Some(mut value) = slowly else {
-        let (line, column) = (error.line(), error.column());
-        let message = in_words("", &error.to_string(), None);
-        return format!("at line {line}, column {column}: {message}");
-    };
-    let Some((way, message)) = refused::<T>(&value) else {
-        // A duplicate field: the parsed value has it only once.
-        return in_words("", &error.to_string(), None);
-    };
-    let mut way = way.as_slice();
-    if let (Some((Leg::Field(variant), before)), Some(found)) = (way.split_last(), at(&value, way))
-    {
-        // A string where an object with one field of that name is possible too.
-        if found.as_str() == Some(variant) {
-            way = before;
-        }
+    match serde_json::from_slice::<&RawValue>(json) {
+        Ok(json) => match read::json::<T>(json.get()) {
+            Ok(_) => error.to_string(),
+            Err(unfit) => unfit.to_string(),
+        },
+        Err(error) => format!("not JSON: {error}"),
     }
-    let found = at(&value, way).map(short);
-    let known = match message.ends_with(", expected string or map") {
-        true => valid_strings::<T>(&mut value, way),
-        false => None,
-    };
-    let message = match known {
-        Some(known) => format!("invalid type: that, expected {known}"),
-        None => message,
-    };
-    in_words(&written(way), &message, found.as_deref())
+}
+
+/// Explains why the parameters of a query cannot be read as a `T`; `None` if they can.
+pub fn query<T: DeserializeOwned>(pairs: &[(String, String)]) -> Option<String> {
+    let unfit = read::query::<T>(pairs).err()?;
+    Some(unfit.to_string())
+}
+
+/// An error of a reader: the problem with a value, and the value's place. The parts are kept as serde gives them, because
+/// the texts of other parsers' errors differ and are not for the author of the value.
+#[derive(Debug)]
+struct Unfit {
+    problem: Problem,
+    /// Set by the innermost reader that knows it.
+    place: Option<Place>,
+}
+
+#[derive(Debug)]
+enum Problem {
+    Missing(&'static str),
+    GivenTwice(&'static str),
+    UnknownField(String, &'static [&'static str]),
+    UnknownVariant(String, &'static [&'static str]),
+    /// The value is not what is expected, in the terms of JSON.
+    Expected(String),
+    Other(String),
+}
+
+/// The place of a value.
+#[derive(Debug)]
+struct Place {
+    legs: Vec<Leg>,
+    /// The value there, in short form.
+    found: String,
 }
 
 /// One segment of the path to a value.
+#[derive(Debug)]
 enum Leg {
     Field(String),
     Index(usize),
 }
 
-/// Returns the path at which a value cannot be read as a `T`, and the error there.
-fn refused<T: DeserializeOwned>(value: &Value) -> Option<(Vec<Leg>, String)> {
-    let error = serde_path_to_error::deserialize::<_, T>(value).err()?;
-    let way = legs(error.path());
-    Some((way, error.into_inner().to_string()))
+impl Place {
+    /// Returns the path to show with a problem.
+    fn path_for(&self, problem: &Problem) -> &[Leg] {
+        match (problem, self.legs.as_slice()) {
+            // The name of a variant is the value itself, also if it is written as a field.
+            (Problem::UnknownVariant(variant, _), [legs @ .., Leg::Field(last)])
+                if last == variant =>
+            {
+                legs
+            }
+            (_, legs) => legs,
+        }
+    }
 }
 
-fn legs(path: &Path) -> Vec<Leg> {
-    let leg = |segment: &Segment| match segment {
-        Segment::Seq { index } => Some(Leg::Index(*index)),
-        Segment::Map { key } => Some(Leg::Field(key.clone())),
-        Segment::Enum { variant } => Some(Leg::Field(variant.clone())),
-        Segment::Unknown => None,
-    };
-    path.iter().map_while(leg).collect()
+impl Unfit {
+    fn expected(what: impl Into<String>) -> Self {
+        Problem::Expected(what.into()).into()
+    }
+
+    /// Adds the place, if it is not known yet.
+    fn at(mut self, place: impl FnOnce() -> Place) -> Self {
+        self.place.get_or_insert_with(place);
+        self
+    }
 }
 
-/// Returns the value at a path. A string that equals a field name counts as the value of that field.
-fn at<'v>(value: &'v Value, way: &[Leg]) -> Option<&'v Value> {
-    way.iter().try_fold(value, |value, leg| match leg {
-        // The string stands for an object that would have this field.
-        Leg::Field(name) if value.as_str() == Some(name) => Some(value),
-        Leg::Field(name) => value.get(name),
-        Leg::Index(index) => value.get(index),
-    })
+impl From<Problem> for Unfit {
+    fn from(problem: Problem) -> Self {
+        Self {
+            problem,
+            place: None,
+        }
+    }
 }
 
-/// Returns the strings that are valid at a path, taken from the error for a string that is not.
-fn valid_strings<T: DeserializeOwned>(value: &mut Value, way: &[Leg]) -> Option<String> {
-    let slot = way.iter().try_fold(&mut *value, |value, leg| match leg {
-        Leg::Field(name) => value.get_mut(name),
-        Leg::Index(index) => value.get_mut(index),
-    })?;
-    *slot = Value::from("\u{0}");
-    let (_, message) = refused::<T>(value)?;
-    let (_, strings) = message.split_once("`, expected ")?;
-    message
-        .starts_with("unknown variant")
-        .then(|| strings.to_owned())
+impl std::error::Error for Unfit {}
+
+impl de::Error for Unfit {
+    fn custom<T: fmt::Display>(message: T) -> Self {
+        Problem::Other(message.to_string()).into()
+    }
+
+    fn invalid_type(_: Unexpected<'_>, expected: &dyn Expected) -> Self {
+        Self::expected(in_json(&expected.to_string()))
+    }
+
+    fn invalid_value(_: Unexpected<'_>, expected: &dyn Expected) -> Self {
+        Self::expected(in_json(&expected.to_string()))
+    }
+
+    fn invalid_length(_: usize, expected: &dyn Expected) -> Self {
+        Self::expected(in_json(&expected.to_string()))
+    }
+
+    fn unknown_variant(variant: &str, expected: &'static [&'static str]) -> Self {
+        Problem::UnknownVariant(variant.to_owned(), expected).into()
+    }
+
+    fn unknown_field(field: &str, expected: &'static [&'static str]) -> Self {
+        Problem::UnknownField(field.to_owned(), expected).into()
+    }
+
+    fn missing_field(field: &'static str) -> Self {
+        Problem::Missing(field).into()
+    }
+
+    fn duplicate_field(field: &'static str) -> Self {
+        Problem::GivenTwice(field).into()
+    }
+}
+
+/// Describes the problem for the person who wrote the value.
+impl fmt::Display for Unfit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let place = self.place.as_ref();
+        let legs = place.map_or(&[][..], |place| place.path_for(&self.problem));
+        let path = written(legs);
+        let below = |field: &str| match path.as_str() {
+            "" => field.to_owned(),
+            path => format!("{path}.{field}"),
+        };
+        let is = |found: &str| match path.as_str() {
+            "" => format!("it is {found}"),
+            path => format!("`{path}` is {found}"),
+        };
+        match &self.problem {
+            Problem::Missing(field) => write!(f, "`{}` is missing", below(field)),
+            Problem::GivenTwice(field) => write!(f, "`{}` is given twice", below(field)),
+            Problem::UnknownField(field, known) => {
+                // The place is that of the field, if the reader saw its name.
+                let path = match legs.last() {
+                    Some(Leg::Field(last)) if last == field => path,
+                    _ => below(field),
+                };
+                write!(f, "unknown field `{path}`: expected {}", one_of(known))
+            }
+            Problem::UnknownVariant(variant, known) => {
+                write!(f, "{}: expected {}", is(&quoted(variant)), one_of(known))
+            }
+            Problem::Expected(what) => {
+                let found = place.map_or("unreadable", |place| &place.found);
+                write!(f, "{}: expected {what}", is(found))
+            }
+            Problem::Other(message) if path.is_empty() => f.write_str(message),
+            Problem::Other(message) => write!(f, "`{path}`: {message}"),
+        }
+    }
 }
 
 /// Formats a path as it would be written in a program.
-fn written(way: &[Leg]) -> String {
+fn written(legs: &[Leg]) -> String {
     let mut text = String::new();
-    for leg in way {
+    for leg in legs {
         // Writing to a `String` cannot fail.
         let _ = match leg {
             Leg::Index(index) => write!(text, "[{index}]"),
@@ -120,21 +199,32 @@ fn written(way: &[Leg]) -> String {
     text
 }
 
+/// Lists the names that are known.
+fn one_of(names: &[&str]) -> String {
+    match names {
+        [] => "none".to_owned(),
+        [one] => format!("`{one}`"),
+        [one, other] => format!("`{one}` or `{other}`"),
+        names => {
+            let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
+            format!("one of {}", names.join(", "))
+        }
+    }
+}
+
 /// The most characters of a text that are shown.
 const SHOWN: usize = 60;
 
 /// Formats JSON in short form.
 pub fn shown(json: &str) -> String {
-    serde_json::from_str(json).map_or_else(|_| quoted(json), |value| short(&value))
-}
-
-/// Formats a value in short form.
-fn short(value: &Value) -> String {
-    match value {
-        Value::Array(_) => "a list".to_owned(),
-        Value::Object(_) => "an object".to_owned(),
-        Value::String(text) => quoted(text),
-        other => other.to_string(),
+    match json.as_bytes().first() {
+        Some(b'[') => "a list".to_owned(),
+        Some(b'{') => "an object".to_owned(),
+        Some(b'"') => match serde_json::from_str::<String>(json) {
+            Ok(text) => quoted(&text),
+            Err(_) => quoted(json),
+        },
+        _ => cut(json).to_owned(),
     }
 }
 
@@ -152,93 +242,8 @@ pub fn quoted(text: &str) -> String {
     }
 }
 
-/// Rewords a parser's message about the value at `path`, for the person who wrote that value.
-pub fn in_words(path: &str, message: &str, found: Option<&str>) -> String {
-    let message = without_lines(message);
-    let below = |field: &str| match path {
-        "" => field.to_owned(),
-        path => format!("{path}.{field}"),
-    };
-    let is = |found: &str| match path {
-        "" => format!("it is {found}"),
-        path => format!("`{path}` is {found}"),
-    };
-    if let Some(field) = between(message, "missing field `", "`") {
-        return format!("`{}` is missing", below(field));
-    }
-    if let Some(field) = between(message, "duplicate field `", "`") {
-        let field = if path == field {
-            path.to_owned()
-        } else {
-            below(field)
-        };
-        return format!("`{field}` is given twice");
-    }
-    if let Some((field, rest)) = split(message, "unknown field `", "`, ") {
-        let path = if path.is_empty() { field } else { path };
-        return match rest.strip_prefix("expected ") {
-            Some(known) => format!("unknown field `{path}`: expected {known}"),
-            None => format!("unknown field `{path}`: expected none"),
-        };
-    }
-    if let Some((variant, known)) = split(message, "unknown variant `", "`, expected ") {
-        return format!("{}: expected {known}", is(&quoted(variant)));
-    }
-    if let Some((_, rest)) = split(message, "invalid length ", ", expected ") {
-        return format!(
-            "{}: expected {}",
-            is(found.unwrap_or("a list")),
-            expected(rest)
-        );
-    }
-    for begin in ["invalid type: ", "invalid value: "] {
-        if let Some((met, rest)) = split(message, begin, ", expected ") {
-            let met = found.map_or_else(|| met_as_json(met), str::to_owned);
-            return format!("{}: expected {}", is(&met), expected(rest));
-        }
-    }
-    match path {
-        "" => message.to_owned(),
-        path => format!("`{path}`: {message}"),
-    }
-}
-
-/// Removes the lines and columns at the end of a message. They do not help: JSON that is read line by line is written
-/// by programs.
-fn without_lines(mut message: &str) -> &str {
-    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    while let Some((rest, position)) = message.rsplit_once(" at line ")
-        && let Some((line, column)) = position.split_once(" column ")
-        && is_number(line)
-        && is_number(column)
-    {
-        message = rest;
-    }
-    message
-}
-
-fn between<'t>(text: &'t str, begin: &str, end: &str) -> Option<&'t str> {
-    text.strip_prefix(begin)?.strip_suffix(end)
-}
-
-fn split<'t>(text: &'t str, begin: &str, middle: &str) -> Option<(&'t str, &'t str)> {
-    text.strip_prefix(begin)?.split_once(middle)
-}
-
-/// Converts what a parser found to the terms of JSON.
-fn met_as_json(what: &str) -> String {
-    let number = |kind: &str| between(what, kind, "`");
-    let value = number("integer `").or_else(|| number("floating point `"));
-    match (what, value.or_else(|| number("boolean `"))) {
-        (_, Some(value)) => value.to_owned(),
-        ("map", None) => "an object".to_owned(),
-        ("sequence", None) => "a list".to_owned(),
-        (other, None) => other.to_owned(),
-    }
-}
-
-/// Converts what a parser expected to the terms of JSON.
-fn expected(what: &str) -> String {
+/// Converts what a Rust type expects to the terms of JSON.
+fn in_json(what: &str) -> String {
     let range = |least: &str, most: &str| format!("a whole number from {least} to {most}");
     match what {
         "a string" | "a borrowed string" => "a string".to_owned(),
@@ -252,11 +257,13 @@ fn expected(what: &str) -> String {
         "i32" => range("-2147483648", "2147483647"),
         "i64" => "a whole number".to_owned(),
         "f64" | "f32" => "a number".to_owned(),
-        "struct variant" => "an object with one field, which has that name".to_owned(),
-        "map with a single key" | "string or map" => {
+        "unit" | "unit variant" => "the name alone, as a string".to_owned(),
+        "newtype variant" | "tuple variant" | "struct variant" => {
+            "an object with one field, which has that name".to_owned()
+        }
+        "enum" | "fewer elements in map" => {
             "an object with one field, which names what it is".to_owned()
         }
-        "unit" | "unit variant" => "the name alone, as a string".to_owned(),
         "a map" => "an object".to_owned(),
         other if other.starts_with("struct ") => "an object".to_owned(),
         other => other.to_owned(),
@@ -265,7 +272,10 @@ fn expected(what: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use serde::Deserialize;
+    use serde_json::value::RawValue;
 
     use super::*;
 
@@ -275,33 +285,142 @@ mod tests {
     struct Order {
         count: u32,
         items: Vec<String>,
+        #[serde(default)]
+        counts: BTreeMap<u16, bool>,
+        #[serde(default)]
+        pair: Option<(u8, Box<RawValue>)>,
+        #[serde(default)]
+        way: Option<Way>,
+    }
+
+    #[derive(Debug, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    #[expect(dead_code, reason = "it is never read")]
+    enum Way {
+        Walk,
+        Drive(u8),
+        Fly { from: String },
+    }
+
+    fn problem(rest: &str) -> String {
+        let order = format!("{{\"count\": 1, \"items\": [], {rest}}}");
+        fit::<Order>(&order).unwrap_err()
     }
 
     #[test]
-    fn a_problem_in_short_json_is_located_by_its_path_and_in_long_json_by_its_line() {
+    fn a_problem_is_located_by_its_path_also_in_long_json() {
         let order = |item: &str| format!("{{\"count\": 1,\n\"items\": [\"a\", {item}]}}");
         let message = fit::<Order>(&order("[7]")).unwrap_err();
         assert_eq!(message, "`items[1]` is a list: expected a string");
-        let long = format!("\"{}\", 7", "x".repeat(REPARSED_MAX));
+        let long = format!("\"{}\", 7", "x".repeat(1 << 20));
         let message = fit::<Order>(&order(&long)).unwrap_err();
-        assert!(message.starts_with("at line 2, column "), "{message}");
+        assert_eq!(message, "`items[2]` is 7: expected a string");
+        let message = fit::<Order>("{\"count\": 1,").unwrap_err();
+        assert!(message.starts_with("not JSON: "), "{message}");
+    }
+
+    #[test]
+    fn every_kind_of_problem_names_the_field_and_what_is_expected() {
+        for (rest, message) in [
+            ("\"count\": 2", "`count` is given twice"),
+            (
+                "\"counts\": {\"1\": true, \"2\": 0}",
+                "`counts.2` is 0: expected true or false",
+            ),
+            (
+                "\"counts\": {\"1\": true, \"x\": true}",
+                "`counts.x` is \"x\": expected a whole number",
+            ),
+            (
+                "\"pair\": [1]",
+                "`pair` is a list: expected a tuple of size 2",
+            ),
+            (
+                "\"pair\": [1, {}, 3]",
+                "`pair` is a list: expected fewer elements in array",
+            ),
+            (
+                "\"pair\": [256, {}]",
+                "`pair[0]` is 256: expected a whole number from 0 to 255",
+            ),
+            (
+                "\"pair\": [1e999, {}]",
+                "`pair[0]` is 1e999: expected a smaller number",
+            ),
+            (
+                "\"way\": \"swim\"",
+                "`way` is \"swim\": expected one of `walk`, `drive`, `fly`",
+            ),
+            (
+                "\"way\": {\"swim\": 1}",
+                "`way` is \"swim\": expected one of `walk`, `drive`, `fly`",
+            ),
+            (
+                "\"way\": 5",
+                "`way` is 5: expected one of `walk`, `drive`, `fly`",
+            ),
+            (
+                "\"way\": {}",
+                "`way` is an object: expected an object with one field, which names what it is",
+            ),
+            (
+                "\"way\": {\"walk\": 1}",
+                "`way.walk` is 1: expected the name alone, as a string",
+            ),
+            (
+                "\"way\": \"drive\"",
+                "`way` is \"drive\": expected an object with one field, which has that name",
+            ),
+            (
+                "\"way\": {\"drive\": \"fast\"}",
+                "`way.drive` is \"fast\": expected a whole number from 0 to 255",
+            ),
+            ("\"way\": {\"fly\": {}}", "`way.fly.from` is missing"),
+            (
+                "\"way\": {\"fly\": 3}",
+                "`way.fly` is 3: expected an object",
+            ),
+            (
+                "\"why\": 1",
+                "unknown field `why`: expected one of `count`, `items`, `counts`, `pair`, `way`",
+            ),
+        ] {
+            assert_eq!(problem(rest), message, "{rest}");
+        }
+    }
+
+    #[test]
+    fn what_fits_is_read_as_by_the_parser() {
+        let text = "{\"count\": 1, \"items\": [\"\\u00e4\"], \"counts\": {\"7\": true}, \
+                    \"pair\": [1, {\"a\" : [null]}], \"way\": {\"fly\": {\"from\": \"x\"}}}";
+        let parsed: Order = serde_json::from_str(text).unwrap();
+        let again: Order = read::json(text).unwrap();
+        assert_eq!(format!("{again:?}"), format!("{parsed:?}"));
+        let value: Value = read::json(text).unwrap();
+        assert_eq!(value, serde_json::from_str::<Value>(text).unwrap());
+    }
+
+    #[test]
+    fn json_that_is_nested_too_deeply_is_refused() {
+        let deep = format!("{}{}", "[".repeat(10_000), "]".repeat(10_000));
+        let message = read::json::<Value>(&deep).unwrap_err().to_string();
         assert!(
-            message.ends_with(": it is 7: expected a string"),
+            message.ends_with("below too many levels of JSON"),
             "{message}"
         );
     }
 
     #[test]
-    fn a_message_of_our_own_is_passed_on() {
-        let message = in_words(
-            "a.b",
-            "7 is not a time at line 1 column 3 at line 4 column 5",
-            None,
-        );
-        assert_eq!(message, "`a.b`: 7 is not a time");
-        assert_eq!(
-            in_words("", "at line 1 of the log", None),
-            "at line 1 of the log"
+    fn a_message_of_a_type_is_passed_on_with_the_path() {
+        #[derive(Debug, Deserialize)]
+        #[expect(dead_code, reason = "it is never read")]
+        struct Due {
+            at: abide_core::model::Timestamp,
+        }
+        let message = fit::<Due>("{\"at\": \"soon\"}").unwrap_err();
+        assert!(
+            message.starts_with("`at`: \"soon\" is not a time"),
+            "{message}"
         );
     }
 }

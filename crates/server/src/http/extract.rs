@@ -7,7 +7,7 @@ use axum::extract::path::ErrorKind;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{FromRequest, FromRequestParts, Path, Request};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, StatusCode, Uri, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use http_body_util::BodyExt;
 use serde::de::{DeserializeOwned, IgnoredAny};
 
@@ -151,42 +151,13 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Params<T> {
             .await
             .map(|axum::extract::Query(params)| Self(params))
             .map_err(|rejection| {
-                let text = rejection.body_text();
-                let problem = text.strip_prefix("Failed to deserialize query string: ");
-                Problem::bad_request(format!(
-                    "invalid query: {}",
-                    in_query(&parts.uri, problem.unwrap_or(&text))
-                ))
+                type Pairs = axum::extract::Query<Vec<(String, String)>>;
+                let pairs = Pairs::try_from_uri(&parts.uri).ok();
+                let problem = pairs.and_then(|pairs| unfit::query::<T>(&pairs));
+                let problem = problem.unwrap_or_else(|| rejection.body_text());
+                Problem::bad_request(format!("invalid query: {problem}"))
             })
     }
-}
-
-/// Describes the problem with a query for its author.
-fn in_query(uri: &Uri, problem: &str) -> String {
-    type Pairs = axum::extract::Query<Vec<(String, String)>>;
-    let pairs = Pairs::try_from_uri(uri).map_or_else(|_| Vec::new(), |pairs| pairs.0);
-    let named = problem.split_once(": ").and_then(|(name, message)| {
-        let (_, value) = pairs.iter().find(|(given, _)| given == name)?;
-        Some((name, value, message))
-    });
-    let Some((name, value, message)) = named else {
-        return unfit::in_words("", problem, None);
-    };
-    let found = unfit::quoted(value);
-    let message = match message {
-        "invalid digit found in string" | "cannot parse integer from empty string" => {
-            "invalid value: that, expected a whole number"
-        }
-        "number too large to fit in target type" => {
-            "invalid value: that, expected a smaller number"
-        }
-        "number too small to fit in target type" => "invalid value: that, expected a larger number",
-        "provided string was not `true` or `false`" => {
-            "invalid value: that, expected true or false"
-        }
-        other => other,
-    };
-    unfit::in_words(name, message, Some(&found))
 }
 
 /// The path parameters: whole segments, percent-decoded.
