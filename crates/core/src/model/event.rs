@@ -19,17 +19,19 @@ impl fmt::Display for EventSequence {
     }
 }
 
-/// A request to publish an event.
+/// An event to publish.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "openapi", schema(as = PublishRequest))]
 #[serde(deny_unknown_fields)]
 pub struct Publish {
     /// Its type.
     #[serde(rename = "type")]
     pub event_type: Name,
-    /// Its content: any JSON.
+    /// Its payload: any JSON; default null.
     #[serde(default)]
     pub payload: Json,
-    /// Its id: an event that is published again with the same id is the same event (rule 14.1).
+    /// The event id. An event of the same type with the same id is the same event.
     #[serde(default)]
     pub event_id: Option<Name>,
 }

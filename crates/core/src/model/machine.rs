@@ -103,15 +103,25 @@ impl Declared {
 /// assert_eq!(in_force, Policy { retry: Some(retry(9)), step_timeout_ms: Some(5000), max_deaths: Some(2) });
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[cfg_attr(
+    feature = "openapi",
+    schema(
+        description = "The failure policy of an instance. The machine's declaration applies to what is left out."
+    )
+)]
+#[serde(deny_unknown_fields)]
 pub struct Policy {
-    /// Retry policy for failed steps; without one, a failed step does not run again.
+    /// The retry policy of a failed step. A retry is the same instance with `attempt` one higher.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry: Option<RetrySpec>,
-    /// Time limit of one attempt at a step, from its claim on; without it there is no limit.
+    /// How long one attempt at a step may take, from its claim on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<i64>, minimum = 1, maximum = 315_360_000_000_i64))]
     pub step_timeout_ms: Option<u64>,
-    /// Number of deaths of its worker in one step after which the instance fails (rule 5.7).
+    /// The number of deaths of its worker in one step after which the instance fails, 0 for no limit; also for workflows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(minimum = 0, maximum = 1_000_000))]
     pub max_deaths: Option<u32>,
 }
 

@@ -94,25 +94,29 @@ impl SignalRequest {
     }
 }
 
-/// A request to send a signal or to start an instance with it, in the form of the body of `POST /v1/signal-with-start`.
+/// The instance to start, and the signal to send.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "openapi", schema(as = SignalWithStart))]
 #[serde(deny_unknown_fields)]
 pub struct SignalWithStartRequest {
-    /// The start to make if no live instance holds its key; it must have a key.
+    /// The instance to start if no live instance has its key. A key is required.
     pub start: StartRequest,
-    /// The signal.
+    /// The signal's name.
     pub name: Name,
-    /// One value; either this or `arguments`.
+    /// One value. Where parameters are declared, an object counts as arguments by name. This or `arguments`.
     #[serde(
         default,
         deserialize_with = "given",
         skip_serializing_if = "Option::is_none"
     )]
+    #[cfg_attr(feature = "openapi", schema(value_type = Json))]
     pub payload: Option<Json>,
-    /// Arguments, positional or named; either this or `payload`.
+    /// Arguments: a list by position, or an object by name. This or `payload`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<Arguments>))]
     pub arguments: Option<Json>,
-    /// Dedup key: a signal that is sent again with the same key is the same signal.
+    /// The dedup key. A signal that is sent again with the same key is the same signal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dedup_key: Option<Name>,
 }

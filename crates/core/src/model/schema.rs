@@ -1,4 +1,4 @@
-//! The OpenAPI schemas of names, keys, targets and JSON, which have no structure to derive them from.
+//! The OpenAPI schemas of names, keys, targets, arguments and JSON, which have no structure to derive them from.
 
 use std::borrow::Cow;
 
@@ -6,7 +6,7 @@ use utoipa::openapi::RefOr;
 use utoipa::openapi::schema::{ObjectBuilder, Schema, SchemaType, Type};
 use utoipa::{PartialSchema, ToSchema};
 
-use super::{Json, Key, Name, Target};
+use super::{Arguments, Json, Key, Name, Target};
 
 macro_rules! schema {
     ($name:ident, $build:expr) => {
@@ -39,6 +39,13 @@ schema! {
 schema! {
     Json,
     ObjectBuilder::new().schema_type(SchemaType::AnyValue).description(Some("Any JSON value."))
+}
+
+schema! {
+    Arguments,
+    ObjectBuilder::new()
+        .schema_type(SchemaType::from_iter([Type::Array, Type::Object]))
+        .description(Some("Arguments: a list by position, or an object by name."))
 }
 
 /// A text of 1 to 255 characters. Those that are not ASCII have more bytes, which the schema cannot say.

@@ -1,7 +1,8 @@
 //! Publishing events, and listing those that are kept.
 
 use abide::client::event_of;
-use abide::model::{Event, Json, Name, Published, Refusal};
+use abide::model::{Event, Name, Published, Refusal};
+use abide::outbox::PublishRequest;
 use abide::store::EventFilter;
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
@@ -23,20 +24,6 @@ pub fn send() -> OpenApiRouter<App> {
     OpenApiRouter::new()
         .routes(routes!(publish))
         .routes(routes!(publish_all))
-}
-
-/// An event to publish.
-#[derive(Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct PublishRequest {
-    /// Its type.
-    #[serde(rename = "type")]
-    event_type: Name,
-    /// Its payload: any JSON; default null.
-    #[serde(default)]
-    payload: Json,
-    /// The event id. An event of the same type with the same id is the same event.
-    event_id: Option<Name>,
 }
 
 /// The result of publishing an event.

@@ -6,6 +6,7 @@ use abide::message::Arguments;
 use abide::model::{
     CommandId, CommandKind, CommandStatus, Json, Key, Name, Rejection, Sequence, Target,
 };
+use abide::outbox::{SignalWithStartRequest, Wanted};
 use abide::store::CommandFilter;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
@@ -15,7 +16,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::caller::Caller;
-use super::dto::{ArgumentsJson, Listed, Millis, SignalView, StartRequest, Wanted, asked, given};
+use super::dto::{Listed, Millis, SignalView, asked, given, wanted};
 use super::instances::{PageQuery, not_found};
 use super::{App, Params, PathParams, Problem, Write, target, unfit};
 
@@ -45,7 +46,7 @@ pub struct SignalRequest {
     #[schema(value_type = Json)]
     payload: Option<Json>,
     /// Arguments: a list by position, or an object by name. This or `payload`.
-    #[schema(value_type = Option<ArgumentsJson>)]
+    #[schema(value_type = Option<Arguments>)]
     arguments: Option<Json>,
     /// The dedup key. A signal that is sent again with the same key is the same signal.
     dedup_key: Option<Name>,
@@ -129,30 +130,11 @@ pub async fn signal(
     signal_response(&app, builder.await, &text, &headers)
 }
 
-/// The instance to start, and the signal to send.
-#[derive(Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct SignalWithStart {
-    /// The instance to start if no live instance has its key. A key is required.
-    start: StartRequest,
-    /// The signal's name.
-    name: Name,
-    /// One value. Where parameters are declared, an object counts as arguments by name. This or `arguments`.
-    #[serde(default, deserialize_with = "given")]
-    #[schema(value_type = Json)]
-    payload: Option<Json>,
-    /// Arguments: a list by position, or an object by name. This or `payload`.
-    #[schema(value_type = Option<ArgumentsJson>)]
-    arguments: Option<Json>,
-    /// The dedup key. A signal that is sent again with the same key is the same signal.
-    dedup_key: Option<Name>,
-}
-
 /// Send a signal to the live instance that has a key, or start one with the signal in its inbox, in one commit.
 ///
 /// If the signal would be refused, nothing is started.
 #[utoipa::path(post, path = "/v1/signal-with-start", operation_id = "signal_with_start", tag = "signals",
-    request_body = SignalWithStart, responses(
+    request_body = SignalWithStartRequest, responses(
     (status = 200, description = "Accepted before: `duplicate` is true.", body = SignalAnswer),
     (status = 201, description = "An instance was started, with the signal in its inbox.", body = SignalAnswer),
     (status = 202, description = "The signal is in the inbox of the live instance.", body = SignalAnswer),
@@ -164,15 +146,15 @@ pub async fn signal_with_start(
     Write {
         body: request,
         abide,
-    }: Write<SignalWithStart>,
+    }: Write<SignalWithStartRequest>,
 ) -> Result<(StatusCode, axum::Json<SignalAnswer>), Problem> {
     let arguments = arguments(request.payload, request.arguments)?;
-    let Some(key) = request.start.key().cloned() else {
+    let Some(key) = request.start.key.clone() else {
         return Err(Problem::unprocessable(
             "`start` needs a `key`: the signal is sent to it",
         ));
     };
-    let Wanted::Start(start) = request.start.wanted(&app, &mut Default::default()).await? else {
+    let Wanted::Start(start) = wanted(request.start, &app, &mut Default::default()).await? else {
         return Err(Problem::unprocessable(
             "a reserved instance takes no signals: leave `reserve` out",
         ));

@@ -2,6 +2,7 @@
 
 use abide::Abide;
 use abide::model::{Instance, Key, Refusal, Started};
+use abide::outbox::{StartRequest, Wanted};
 use axum::extract::State;
 use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
@@ -10,7 +11,7 @@ use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::dto::{StartRequest, Wanted};
+use super::dto::wanted;
 use super::{App, Problem, Refused, Write, unfit};
 
 /// Routes that start instances.
@@ -55,8 +56,8 @@ pub async fn start(
         abide,
     }: Write<StartRequest>,
 ) -> Result<(StatusCode, axum::Json<StartedView>), Problem> {
-    let key = request.key().cloned();
-    let wanted = request.wanted(&app, &mut Default::default()).await?;
+    let key = request.key.clone();
+    let wanted = wanted(request, &app, &mut Default::default()).await?;
     match begin(&abide, wanted).await?? {
         // A start begins a chain, and so does a reservation.
         Started::New(id) => Ok((
@@ -172,7 +173,7 @@ pub async fn start_all(
     for entry in &request.instances {
         let read = unfit::fit::<StartRequest>(entry.get());
         let wanted = match read {
-            Ok(request) => match request.wanted(&app, &mut graphs).await {
+            Ok(request) => match wanted(request, &app, &mut graphs).await {
                 Ok(wanted) => wanted,
                 // An error of the store applies to the whole batch.
                 Err(problem) if problem.status >= 500 => return Err(problem),

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use abide::InstanceId;
 use abide::client::UpdateHandle;
+use abide::message::Arguments;
 use abide::model::{Command, CommandId, CommandKind, CommandStatus, Json, Key, Name, Target};
 use axum::extract::{FromRequestParts, State};
 use axum::http::StatusCode;
@@ -14,7 +15,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::caller::Caller;
-use super::dto::{ArgumentsJson, Listed, UpdateView, waited};
+use super::dto::{Listed, UpdateView, waited};
 use super::instances::{PageQuery, WaitQuery};
 use super::signals::{arguments, page, refused, sent_to};
 use super::{App, LongPoll, Params, PathParams, Problem, Write, WriteByHeader, target};
@@ -39,7 +40,7 @@ const PATIENCE_MS: u64 = 30_000;
 #[serde(deny_unknown_fields)]
 pub struct UpdateRequest {
     /// Arguments: a list by position, or an object by name.
-    #[schema(value_type = Option<ArgumentsJson>)]
+    #[schema(value_type = Option<Arguments>)]
     arguments: Option<Json>,
     /// The request id. An update that is sent again with the same id is the same update, and gets the same answer.
     request_id: Option<Name>,

@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use abide::model::{CommandId, Condition, Json, Name, Start};
+use abide::outbox::{StartRequest, Wanted};
 use abide_kernel::model::{Answered, EventWait, Join, Outcome, Wait};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use utoipa::ToSchema;
 
-use crate::http::dto::{Graphs, Millis, StartRequest, Wanted, given};
+use crate::http::dto::{Graphs, Millis, given, wanted};
 use crate::http::{App, Problem, unfit};
 
 /// The outcome of a step: an object with one field, which names the outcome.
@@ -275,7 +276,7 @@ async fn starts(
     app.limits().check_children(children.len())?;
     let mut starts = Vec::with_capacity(children.len());
     for (at, child) in children.into_iter().enumerate() {
-        match child.wanted(app, graphs).await {
+        match wanted(child, app, graphs).await {
             Ok(Wanted::Start(start)) => starts.push(*start),
             Ok(Wanted::Reserve(..)) => {
                 let detail = format!(

@@ -3,72 +3,82 @@
 use serde::{Deserialize, Serialize};
 
 use super::time;
+#[cfg(feature = "openapi")]
+use crate::model::Status;
 use crate::model::json::given;
 use crate::model::{
     Json, Key, Name, Policy, Priority, Refusal, Scope, Start, Timestamp, UniqueKey, When,
 };
 
-/// A request to start an instance, in the form of the body of `POST /v1/instances`.
+/// The instance to start: of a machine, or of a graph that was stored with `/v1/graphs/{name}`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct StartRequest {
-    /// The machine to start; either this or `graph`.
+    /// The machine to start; this or `graph`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub machine: Option<Name>,
-    /// The graph to start; either this or `machine`.
+    /// The graph to start; this or `machine`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub graph: Option<Name>,
-    /// The machine's version; if omitted, the newest known, or 1 if none is known.
+    /// The machine's version; default: the newest known, or 1.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 2_147_483_647))]
     pub version: Option<u32>,
-    /// The name that the business knows it by.
+    /// The key: it addresses the instance, and no other instance can be started with it meanwhile.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<Key>,
-    /// The step to begin at.
+    /// The step to begin at; default: the machine's first step, or `start`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub step: Option<Name>,
-    /// The state that a machine begins with; null if omitted.
+    /// The initial state of a machine; default null.
     #[serde(
         default,
         deserialize_with = "given",
         skip_serializing_if = "Option::is_none"
     )]
+    #[cfg_attr(feature = "openapi", schema(value_type = Json))]
     pub state: Option<Json>,
-    /// The input that a graph begins with; null if omitted.
+    /// The input of a graph; default null.
     #[serde(
         default,
         deserialize_with = "given",
         skip_serializing_if = "Option::is_none"
     )]
+    #[cfg_attr(feature = "openapi", schema(value_type = Json))]
     pub input: Option<Json>,
-    /// Creates an instance that has a key and no run yet; allowed only with `machine` and `key`.
+    /// Make an instance that has a key and no run yet; with `machine` and `key` alone.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reserve: Option<bool>,
-    /// The queue to wait in.
+    /// The queue; default: the machine's queue, or `default`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub queue: Option<Name>,
-    /// Priority: lower runs first.
+    /// The priority: lower numbers run first; default 0.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub priority: Option<i16>,
-    /// Partition: at most one instance of a partition executes at a time, in order.
+    /// At most one instance of a partition executes at a time, in order.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub partition_key: Option<Key>,
-    /// A second identity, which cannot be used as an address.
+    /// A second key, which excludes duplicates and cannot be used as an address.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(min_length = 1, max_length = 255))]
     pub unique_key: Option<String>,
-    /// The statuses in which it holds the key.
+    /// The scope of the key: the statuses in which the instance holds it; default: all that are not terminal.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<Vec<Status>>))]
     pub scope: Option<Scope>,
-    /// The statuses in which it holds the unique key.
+    /// The scope of the unique key: the statuses in which the instance holds it; default: all that are not terminal.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<Vec<Status>>))]
     pub unique_scope: Option<Scope>,
-    /// When it is due; either this or `delay_ms`.
+    /// When it is due; this or `delay_ms`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub due_at: Option<Timestamp>,
-    /// Delay after which it is due; either this or `due_at`.
+    /// After how long it is due; this or `due_at`.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<i64>, minimum = 0, maximum = 3_153_600_000_000_i64))]
     pub delay_ms: Option<u64>,
-    /// Its own failure policy, where that differs from what its machine declares.
+    /// The failure policy, where it differs from the machine's declaration; for machines.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub policy: Option<Policy>,
 }

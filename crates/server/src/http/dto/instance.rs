@@ -11,7 +11,6 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::PolicyRequest;
 use crate::http::{App, Problem};
 
 /// An instance in its current state.
@@ -73,7 +72,6 @@ pub struct InstanceView {
     #[schema(value_type = Vec<Status>)]
     pub unique_scope: Scope,
     /// The failure policy, where it differs from the machine's declaration.
-    #[schema(value_type = Option<PolicyRequest>)]
     pub policy: Option<Policy>,
     /// When it is due, its wait's deadline, or since when it is runnable.
     pub due_at: Option<Timestamp>,

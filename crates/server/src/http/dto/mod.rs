@@ -7,10 +7,9 @@ mod paging;
 mod scalars;
 mod start;
 
-pub use abide::outbox::Wanted;
 pub use claim::ClaimView;
 pub use command::{SignalView, UpdateView};
 pub use instance::{InstanceView, views};
 pub use paging::{LIMIT_MAX, Listed, asked, decode, encode};
-pub use scalars::{ArgumentsJson, IdempotencyKeyText, Millis, Problems, given, waited};
-pub use start::{Graphs, PolicyRequest, StartRequest};
+pub use scalars::{IdempotencyKeyText, Millis, Problems, given, waited};
+pub use start::{Graphs, wanted};

@@ -7,9 +7,7 @@ use abide::model::Json;
 use abide_kernel::model::DURATION_MS_MAX;
 use serde::{Deserialize, Deserializer};
 use utoipa::openapi::RefOr;
-use utoipa::openapi::schema::{
-    AdditionalProperties, ArrayBuilder, ObjectBuilder, Schema, SchemaType, Type,
-};
+use utoipa::openapi::schema::{AdditionalProperties, ArrayBuilder, ObjectBuilder, Schema, Type};
 use utoipa::{PartialSchema, ToSchema};
 
 use crate::http::Problem;
@@ -95,13 +93,6 @@ schema! {
         .description(Some(
             "A key of a request: 1 to 255 printable ASCII characters without spaces and quotes. It may be quoted.",
         ))
-}
-schema! {
-    /// The schema of arguments: a list by position, or an object by name.
-    ArgumentsJson as "Arguments",
-    ObjectBuilder::new()
-        .schema_type(SchemaType::from_iter([Type::Array, Type::Object]))
-        .description(Some("Arguments: a list by position, or an object by name."))
 }
 schema! {
     /// The schema of what is wrong with arguments.
