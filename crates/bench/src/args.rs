@@ -1,6 +1,8 @@
 //! Command-line arguments.
 
 use std::ops::RangeInclusive;
+use std::path::PathBuf;
+use std::time::Duration;
 
 use crate::site::Store;
 use crate::workloads::Workload;
@@ -10,16 +12,21 @@ pub const USAGE: &str = "\
 Measures abide side by side with the database's own limit, and prints the ratios.
 
 usage: abide-bench [--only W1,W2] [--store sqlite|postgres] [--postgres URL] [--rounds N]
-                   [--waiters N] [--json]
+                   [--waiters N] [--tiny]
+                   [--json | --markdown] [--plots DIR]
 
   --only LIST       these workloads: W1, W2, W2F, START, W3a, W3a-2, W3b, W3b-1k, W3b-done, HTTP,
-                    W4-size, W4-batch, MEM, OUTBOX, IDLE, DUE, REPLAY, REPLAY-db; all unless given
+                    W4-size, W4-batch, DISK, CACHE, MEM, OUTBOX, IDLE, DUE,
+                    REPLAY, REPLAY-db; all unless given
   --store STORE     sqlite or postgres; both unless given
   --postgres URL    measure on that server, as a role that may create databases (they are dropped again);
                     unless given, a private PostgreSQL is started and removed, with fsync on
   --rounds N        how often limit and abide are measured in turn; 5 unless given
   --waiters N       how many wait where W4-size has many; 100,000 unless given, 1,000,000 for the whole of it
+  --tiny            a hundredth of all numbers and times: shows that the bench works, and no figure means anything
   --json            print {\"rows\": [...]} instead of a table
+  --markdown        print the section of docs/performance.md that has the figures
+  --plots DIR       write plots there, as SVG
   --help            print this
 
 The files of SQLite and of the private PostgreSQL lie in the temporary directory: point TMPDIR at a real disk.
@@ -33,13 +40,15 @@ pub enum Mode {
     /// Measure.
     Run(Plan),
     /// Be the fresh process whose memory is measured.
-    Resident(String),
+    Resident(String, Duration),
     /// Be the other process that listens.
     Listen(String),
     /// Be the other process that runs an engine.
     Worker(String),
     /// Be the server.
     Serve(String),
+    /// Be the process that keeps so many of so many workflows in memory.
+    Cached(String, usize, usize),
 }
 
 /// The measurements to make, and how.
@@ -50,14 +59,45 @@ pub struct Plan {
     pub postgres: Option<String>,
     pub rounds: usize,
     pub waiters: usize,
-    pub json: bool,
+    pub tiny: bool,
+    pub print: Print,
+    /// Directory for plots.
+    pub plots: Option<PathBuf>,
 }
+
+/// What is printed at the end.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Print {
+    Table,
+    Json,
+    Markdown,
+}
+
+impl Plan {
+    /// Number of things of a workload that has so many.
+    pub fn of(&self, number: usize) -> usize {
+        if self.tiny {
+            number.div_ceil(TINY as usize)
+        } else {
+            number
+        }
+    }
+
+    /// Time of a workload that takes so long.
+    pub fn time(&self, time: Duration) -> Duration {
+        if self.tiny { time / TINY } else { time }
+    }
+}
+
+/// Part of everything that `--tiny` leaves: one in so many.
+const TINY: u32 = 100;
 
 /// Flags by which the parent process starts another one; of no use by hand.
 pub const RESIDENT: &str = "--resident";
 pub const LISTEN: &str = "--listen";
 pub const WORKER: &str = "--worker";
 pub const SERVE: &str = "--serve";
+pub const CACHED: &str = "--cached";
 
 /// Reads the arguments; the error says what would be right.
 pub fn read(args: impl Iterator<Item = String>) -> Result<Mode, String> {
@@ -67,7 +107,9 @@ pub fn read(args: impl Iterator<Item = String>) -> Result<Mode, String> {
         postgres: None,
         rounds: 5,
         waiters: 100_000,
-        json: false,
+        tiny: false,
+        print: Print::Table,
+        plots: None,
     };
     // `--store=sqlite` is `--store sqlite`.
     let mut args = args.flat_map(|arg| match arg.split_once('=') {
@@ -82,11 +124,25 @@ pub fn read(args: impl Iterator<Item = String>) -> Result<Mode, String> {
         };
         match arg.as_str() {
             "--help" | "-h" => return Ok(Mode::Help),
-            RESIDENT => return Ok(Mode::Resident(value("a connection string")?)),
+            RESIDENT => {
+                let url = value("a connection string")?;
+                let watched = within(&arg, &value("milliseconds")?, 0..=600_000)?;
+                let watched = Duration::from_millis(watched as u64);
+                return Ok(Mode::Resident(url, watched));
+            }
             LISTEN => return Ok(Mode::Listen(value("a connection string")?)),
             WORKER => return Ok(Mode::Worker(value("a connection string")?)),
             SERVE => return Ok(Mode::Serve(value("a connection string")?)),
-            "--json" => plan.json = true,
+            CACHED => {
+                let url = value("a connection string")?;
+                let workflows = within(&arg, &value("a number")?, 1..=1_000_000)?;
+                let kept = within(&arg, &value("a number")?, 0..=1_000_000)?;
+                return Ok(Mode::Cached(url, workflows, kept));
+            }
+            "--json" => plan.print = Print::Json,
+            "--markdown" => plan.print = Print::Markdown,
+            "--plots" => plan.plots = Some(value("a directory")?.into()),
+            "--tiny" => plan.tiny = true,
             "--only" => plan.workloads = workloads(&value("workloads, like W1,W2")?)?,
             "--store" => plan.stores = vec![store(&value("sqlite or postgres")?)?],
             "--postgres" => plan.postgres = Some(url(value("a URL")?)?),
@@ -167,7 +223,7 @@ mod tests {
         let plan = plan("");
         assert_eq!(plan.workloads, Workload::ALL);
         assert_eq!(plan.stores, Store::ALL);
-        assert!(!plan.json);
+        assert_eq!(plan.print, Print::Table);
     }
 
     #[test]
@@ -175,7 +231,7 @@ mod tests {
         let plan = plan("--only w1,START --store=sqlite --rounds 3 --json");
         assert_eq!(plan.workloads, [Workload::W1, Workload::Start]);
         assert_eq!(plan.stores, [Store::Sqlite]);
-        assert!(plan.json && plan.rounds == 3);
+        assert!(plan.print == Print::Json && plan.rounds == 3);
     }
 
     #[test]

@@ -8,12 +8,27 @@ use crate::Result;
 /// Number of syncs of the disk that are timed.
 const SYNCS: u32 = 20;
 
-/// Number of cores, and load.
+/// Processor, number of cores, memory, system and load.
 pub fn described() -> Result<String> {
+    let read = |name: &str| std::fs::read_to_string(name).unwrap_or_default();
+    let field = |file: &str, name: &str| {
+        let text = read(file);
+        let line = text.lines().find(|line| line.starts_with(name));
+        let value = line.and_then(|line| line.split_once(':'));
+        value.map_or("unknown".to_owned(), |(_, value)| value.trim().to_owned())
+    };
+    let processor = field("/proc/cpuinfo", "model name");
+    let memory = field("/proc/meminfo", "MemTotal");
+    let kilobytes = memory.trim_end_matches(" kB").parse().unwrap_or(f64::NAN);
+    let gigabytes = kilobytes / 1024.0 / 1024.0;
     let cores = std::thread::available_parallelism()?;
-    let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let system = read("/proc/sys/kernel/osrelease");
+    let load = read("/proc/loadavg");
     let load = load.split_whitespace().next().unwrap_or("unknown");
-    Ok(format!("{cores} cores, load {load} before measuring"))
+    Ok(format!(
+        "{processor}, {cores} cores, {gigabytes:.1} GiB, Linux {}, load {load} before measuring",
+        system.trim()
+    ))
 }
 
 /// Duration of a sync of the disk where the files lie, in milliseconds: the middle of some, each after a page was

@@ -137,11 +137,12 @@ impl Machine for Listening {
 /// Waits for a signal, tells when it runs, and waits for the next.
 #[derive(Default)]
 pub struct Waker {
-    tell: Option<Box<dyn Fn() + Send + Sync>>,
+    tell: Option<Box<dyn Fn(u32) + Send + Sync>>,
 }
 
 impl Waker {
-    pub fn new(tell: impl Fn() + Send + Sync + 'static) -> Self {
+    /// One that is told the state, by which several are told apart.
+    pub fn new(tell: impl Fn(u32) + Send + Sync + 'static) -> Self {
         Self {
             tell: Some(Box::new(tell)),
         }
@@ -159,7 +160,7 @@ impl Machine for Waker {
             (Stage::Park, _) => ctx.wait_for(GO).then(Stage::Woken),
             (Stage::Woken, tell) => {
                 if let Some(tell) = tell {
-                    tell();
+                    tell(*ctx.state());
                 }
                 // Consumes the signal, and parks again.
                 next(Stage::Park)

@@ -2,9 +2,13 @@
 
 mod args;
 mod computer;
+mod cost;
 mod flows;
 mod limits;
 mod machines;
+mod plots;
+mod process;
+mod report;
 mod rounds;
 mod site;
 mod table;
@@ -12,9 +16,9 @@ mod workloads;
 
 use std::process::ExitCode;
 
-use args::{Mode, Plan};
+use args::{Mode, Plan, Print};
+use report::Report;
 use site::Site;
-use table::Report;
 use workloads::Workload;
 
 /// Whatever went wrong, to be printed.
@@ -48,27 +52,42 @@ fn answer(mode: Mode) -> Result<()> {
         .build()?;
     match mode {
         Mode::Help => println!("{}", args::USAGE),
-        Mode::Resident(url) => {
-            println!("{}", runtime.block_on(workloads::memory::resident(&url))?)
+        Mode::Resident(url, watched) => {
+            println!(
+                "{}",
+                runtime.block_on(workloads::memory::resident(&url, watched))?
+            )
         }
         Mode::Listen(url) => runtime.block_on(workloads::w3a::listen(&url))?,
         Mode::Worker(url) => runtime.block_on(workloads::w3a::worker(&url))?,
+        Mode::Cached(url, workflows, kept) => {
+            let kilobytes = workloads::cache::resident(&url, workflows, kept);
+            println!("{}", runtime.block_on(kilobytes)?);
+        }
         Mode::Serve(url) => runtime.block_on(workloads::http::serve(&url))?,
         Mode::Run(plan) => {
             let report = runtime.block_on(measure(&plan))?;
-            if plan.json {
-                println!("{}", report.json()?);
-            } else {
-                println!("{}", report.table());
-            }
+            let plots = match &plan.plots {
+                Some(directory) => plots::write(&report, directory)?,
+                None => Vec::new(),
+            };
+            println!(
+                "{}",
+                match plan.print {
+                    Print::Table => report.table(),
+                    Print::Json => report.json()?,
+                    Print::Markdown => report.markdown(&plots),
+                }
+            );
         }
     }
     Ok(())
 }
 
 async fn measure(plan: &Plan) -> Result<Report> {
-    let mut report = Report::new();
+    let mut report = Report::default();
     report.setting("computer", computer::described()?);
+    report.setting("abide", build());
     report.setting(
         "engine",
         format!(
@@ -105,6 +124,17 @@ async fn measure(plan: &Plan) -> Result<Report> {
         site.leave().await?;
     }
     Ok(report)
+}
+
+/// The release, the day, and whether it means anything to measure this build.
+fn build() -> String {
+    let (version, now) = (env!("CARGO_PKG_VERSION"), machines::now().to_string());
+    let (day, _) = now.split_once('T').unwrap_or((&now, ""));
+    let optimised = match cfg!(debug_assertions) {
+        true => ", built without optimisation, so that no figure means anything",
+        false => "",
+    };
+    format!("{version}, measured on {day}{optimised}")
 }
 
 /// An error with what it came from: drivers say the essential thing last.

@@ -1,6 +1,7 @@
 //! Measures two things in turn, again and again: a machine that has other things to do slows both down alike.
 
-use crate::table::{Floor, Measured};
+use crate::args::Plan;
+use crate::report::Figure;
 use crate::{Result, computer};
 
 /// One round: what each side reached, and how long a sync of the disk took meanwhile.
@@ -12,13 +13,11 @@ pub struct Round {
 }
 
 impl Round {
-    pub fn measured(self, unit: &'static str, floor: Floor) -> Measured {
-        Measured::Figures {
-            ours: self.ours,
-            limit: self.limit,
-            unit,
+    pub fn figure(self, unit: &'static str) -> Figure {
+        let figure = Figure::new(self.ours, self.limit, unit);
+        Figure {
             sync_ms: Some(self.sync_ms),
-            floor,
+            ..figure
         }
     }
 }
@@ -26,12 +25,12 @@ impl Round {
 /// Runs a round to warm up, which does not count, and then as many as are asked for; answers the one whose ratio is in
 /// the middle. Both figures are of the same round, a moment apart, so that their ratio means something.
 pub async fn middle(
-    rounds: usize,
+    plan: &Plan,
     mut limit: impl AsyncFnMut() -> Result<f64>,
     mut ours: impl AsyncFnMut() -> Result<f64>,
 ) -> Result<Round> {
-    let mut measured = Vec::with_capacity(rounds);
-    for number in 0..=rounds {
+    let mut measured = Vec::with_capacity(plan.rounds);
+    for number in 0..=plan.rounds {
         let sync_ms = computer::sync_ms()?;
         let round = Round {
             limit: limit().await?,

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
 use abide_pgtest::Server;
 use tempfile::TempDir;
@@ -38,7 +39,7 @@ impl Site {
     /// Makes ready; without a URL, PostgreSQL is started here.
     pub async fn prepare(store: Store, postgres: Option<&str>) -> Result<Self> {
         match store {
-            Store::Postgres => Ok(Self::Postgres(Databases::prepare(postgres))),
+            Store::Postgres => Ok(Self::Postgres(Databases::prepare(postgres).await?)),
             Store::Sqlite => Ok(Self::Sqlite(Files::prepare()?)),
         }
     }
@@ -79,8 +80,16 @@ impl Site {
     }
 }
 
-/// The number of rows that the shared buffers of the private server hold is not what is measured.
-const SETTINGS: &[(&str, &str)] = &[("shared_buffers", "1GB")];
+/// The number of rows that the shared buffers of the private server hold is not what is measured. The extension that counts
+/// statements does so only where a database asks for it: counting takes time.
+const SETTINGS: &[(&str, &str)] = &[
+    ("shared_buffers", "1GB"),
+    ("compute_query_id", "off"),
+    ("pg_stat_statements.track", "none"),
+];
+
+/// Extension that counts statements.
+pub const COUNTER: &str = "pg_stat_statements";
 
 /// Databases of one server.
 pub struct Databases {
@@ -89,10 +98,12 @@ pub struct Databases {
     /// Held: a server of our own lives as long as this does.
     server: Option<Box<Server>>,
     made: Mutex<Vec<String>>,
+    /// `true` if the server can count statements.
+    counts: bool,
 }
 
 impl Databases {
-    fn prepare(url: Option<&str>) -> Self {
+    async fn prepare(url: Option<&str>) -> Result<Self> {
         let (admin, server) = match url {
             Some(url) => (url.to_owned(), None),
             None => {
@@ -100,11 +111,14 @@ impl Databases {
                 (server.url("postgres"), Some(Box::new(server)))
             }
         };
-        Self {
+        let mut databases = Self {
             admin,
             server,
             made: Mutex::new(Vec::new()),
-        }
+            counts: false,
+        };
+        databases.counts = databases.preload().await?;
+        Ok(databases)
     }
 
     async fn fresh(&self) -> Result<String> {
@@ -154,23 +168,74 @@ impl Databases {
         connect(&self.admin).await
     }
 
-    /// Loads a library into the server, which restarts for it; `false` when it is not there, or the server is not ours.
-    pub async fn preload(&self, library: &str) -> Result<bool> {
+    /// Loads the counter of statements into the server, which restarts for it; `false` when it is not there, or the server
+    /// is not ours and has not loaded it.
+    async fn preload(&self) -> Result<bool> {
         let admin = self.admin().await?;
         let loaded = admin.query_one("select current_setting('shared_preload_libraries')", &[]);
-        if loaded.await?.try_get::<_, String>(0)?.contains(library) {
-            return Ok(true);
+        if !loaded.await?.try_get::<_, String>(0)?.contains(COUNTER) {
+            let there = "select from pg_available_extensions where name = $1";
+            let there = admin.query_opt(there, &[&COUNTER]).await?.is_some();
+            let Some(server) = self.server.as_ref().filter(|_| there) else {
+                return Ok(false);
+            };
+            let set = format!("alter system set shared_preload_libraries = '{COUNTER}'");
+            admin.batch_execute(&set).await?;
+            drop(admin);
+            server.restart();
         }
-        let there = "select from pg_available_extensions where name = $1";
-        let there = admin.query_opt(there, &[&library]).await?.is_some();
-        let Some(server) = self.server.as_ref().filter(|_| there) else {
-            return Ok(false);
-        };
-        let set = format!("alter system set shared_preload_libraries = '{library}'");
-        admin.batch_execute(&set).await?;
-        drop(admin);
-        server.restart();
-        Ok(true)
+        let create = format!("create extension if not exists {COUNTER}");
+        Ok(self.admin().await?.batch_execute(&create).await.is_ok())
+    }
+
+    /// Has the statements of a database counted, on connections that are opened from now on.
+    pub async fn count_statements(&self, url: &str) -> Result<()> {
+        let name = database_of(url)?;
+        let set = format!(
+            "alter database {name} set {COUNTER}.track = 'top'; alter database {name} set compute_query_id = on"
+        );
+        if self.counts && self.admin().await?.batch_execute(&set).await.is_err() {
+            eprintln!(
+                "this role may not set {COUNTER}.track: statements are counted as the server is set"
+            );
+        }
+        Ok(())
+    }
+
+    /// Number of statements that a database has run so far, BEGIN, COMMIT and the like among them, as far as they were
+    /// counted; `None` if the server cannot count.
+    pub async fn statements(&self, url: &str) -> Result<Option<f64>> {
+        const COUNT: &str = "select coalesce(sum(s.calls), 0)::float8 from pg_stat_statements s \
+            join pg_database d on d.oid = s.dbid where d.datname = $1";
+        if !self.counts {
+            return Ok(None);
+        }
+        let admin = self.admin().await?;
+        let count = admin.query_one(COUNT, &[&database_of(url)?]).await?;
+        Ok(Some(count.try_get(0)?))
+    }
+
+    /// Waits until no other connection to a database is open: what they did is then in its statistics.
+    pub async fn left_alone(&self, url: &str) -> Result<()> {
+        const OPEN: &str = "select count(*) from pg_stat_activity \
+            where datname = $1 and backend_type = 'client backend'";
+        const PATIENCE: Duration = Duration::from_secs(10);
+        let (admin, begun) = (self.admin().await?, Instant::now());
+        loop {
+            let open = admin.query_one(OPEN, &[&database_of(url)?]).await?;
+            match open.try_get::<_, i64>(0)? {
+                0 => return Ok(()),
+                open if begun.elapsed() > PATIENCE => {
+                    return Err(format!("{open} connections to {url} are still open").into());
+                }
+                _ => tokio::time::sleep(Duration::from_millis(5)).await,
+            }
+        }
+    }
+
+    /// The first process of the private server.
+    pub fn pid(&self) -> Option<u32> {
+        self.server.as_ref()?.pid()
     }
 
     async fn leave(self) -> Result<()> {
@@ -195,6 +260,12 @@ pub async fn connect(url: &str) -> Result<Client> {
         }
     });
     Ok(client)
+}
+
+/// The database that a URL names.
+fn database_of(url: &str) -> Result<String> {
+    let config: tokio_postgres::Config = url.parse()?;
+    Ok(config.get_dbname().unwrap_or_default().to_owned())
 }
 
 /// The same server, another database.

@@ -1,210 +1,212 @@
-//! Results of the measurements, as a table for people and as JSON for programs.
+//! A report as tables: aligned for a terminal, or in Markdown for `docs/performance.md`.
 
-use std::fmt::Write as _;
+use crate::plots::Plot;
+use crate::report::{Detail, Report, Row};
 
-use serde::Serialize;
+/// Columns of the table of figures, and those of the table of costs.
+const FIGURES: [(&str, Align); 9] = [
+    ("workload", Align::Left),
+    ("store", Align::Left),
+    ("abide", Align::Right),
+    ("limit", Align::Right),
+    ("unit", Align::Left),
+    ("ratio", Align::Right),
+    ("floor", Align::Right),
+    ("", Align::Left),
+    ("sync", Align::Right),
+];
+const COSTS: [(&str, Align); 7] = [
+    ("workload", Align::Left),
+    ("store", Align::Left),
+    ("engine CPU", Align::Right),
+    ("database CPU", Align::Right),
+    ("statements", Align::Right),
+    ("log bytes", Align::Right),
+    ("HOT", Align::Right),
+];
+const COSTS_TITLE: &str = "CPU seconds of 10,000 steps; statements, bytes of the write-ahead log and HOT updates of one. \
+    SQLite runs inside the engine, which counts for both.";
 
-use crate::Result;
-use crate::site::Store;
-use crate::workloads::Workload;
-
-/// Result of a workload.
-#[derive(Debug)]
-pub enum Measured {
-    /// Figures.
-    Figures {
-        /// Figure of abide.
-        ours: f64,
-        /// Figure of the database by itself, or what is allowed.
-        limit: f64,
-        /// Unit of both.
-        unit: &'static str,
-        /// Duration of a sync of the disk meanwhile, where that matters.
-        sync_ms: Option<f64>,
-        /// Required ratio of the two.
-        floor: Floor,
-    },
-    /// It cannot be measured here, and why.
-    Skipped(String),
+#[derive(Clone, Copy, PartialEq)]
+enum Align {
+    Left,
+    Right,
 }
 
-/// Required ratio.
-#[derive(Clone, Copy, Debug)]
-pub enum Floor {
-    /// So much of the limit, or more.
-    AtLeast(f64),
-    /// So much of what is allowed, or less.
-    AtMost(f64),
-}
-
-/// All that was measured.
-#[derive(Serialize)]
-pub struct Report {
-    settings: Vec<Setting>,
-    rows: Vec<Row>,
-    skipped: Vec<Skipped>,
-}
-
-#[derive(Serialize)]
-struct Setting {
-    of: &'static str,
-    says: String,
-}
-
-#[derive(Serialize)]
-struct Row {
-    workload: &'static str,
-    store: &'static str,
-    #[serde(skip)]
-    about: &'static str,
-    ours: f64,
-    limit: f64,
-    unit: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    sync_ms: Option<f64>,
-    ratio: f64,
-    floor: f64,
-    /// `true` if the floor is one from above: then the ratio may not be greater.
-    at_most: bool,
-    met: bool,
-}
-
-#[derive(Serialize)]
-struct Skipped {
-    workload: &'static str,
-    store: &'static str,
-    why: String,
-}
+type Cells = Vec<String>;
 
 impl Report {
-    pub fn new() -> Self {
-        Self {
-            settings: Vec::new(),
-            rows: Vec::new(),
-            skipped: Vec::new(),
-        }
-    }
-
-    /// Notes under what circumstances was measured.
-    pub fn setting(&mut self, of: &'static str, says: String) {
-        self.settings.push(Setting { of, says });
-    }
-
-    pub fn add(&mut self, workload: Workload, store: Store, measured: Measured) {
-        let (name, about, store) = (workload.name(), workload.about(), store.name());
-        match measured {
-            Measured::Skipped(why) => self.skipped.push(Skipped {
-                workload: name,
-                store,
-                why,
-            }),
-            Measured::Figures {
-                ours,
-                limit,
-                unit,
-                sync_ms,
-                floor,
-            } => {
-                let ratio = ours / limit;
-                let (floor, at_most, met) = match floor {
-                    Floor::AtLeast(floor) => (floor, false, ratio >= floor),
-                    Floor::AtMost(floor) => (floor, true, ratio <= floor),
-                };
-                self.rows.push(Row {
-                    workload: name,
-                    store,
-                    about,
-                    ours: rounded(ours),
-                    limit: rounded(limit),
-                    unit,
-                    sync_ms: sync_ms.map(rounded),
-                    ratio: rounded(ratio),
-                    floor,
-                    at_most,
-                    met,
-                });
-            }
-        }
-    }
-
-    pub fn json(&self) -> Result<String> {
-        Ok(serde_json::to_string_pretty(self)?)
-    }
-
+    /// For a terminal.
     pub fn table(&self) -> String {
-        let head = [
-            "workload", "store", "abide", "limit", "unit", "ratio", "floor", "", "sync", "what",
-        ];
-        let mut lines = vec![head.map(str::to_owned)];
-        lines.extend(self.rows.iter().map(Row::cells));
-        let mut widths = [0; 10];
-        for line in &lines {
-            for (width, cell) in widths.iter_mut().zip(line) {
-                *width = cell.chars().count().max(*width);
-            }
+        let about = [("what", Align::Left)];
+        let mut figures = self.figures();
+        for (cells, row) in figures.iter_mut().zip(&self.rows) {
+            cells.push(row.about.to_owned());
         }
-        let mut text = String::new();
-        for line in &lines {
-            let mut out = String::new();
-            for ((cell, width), right) in line.iter().zip(widths).zip(NUMBERS) {
-                // Writing to a string does not fail.
-                let _ = if right {
-                    write!(out, "{cell:>width$}  ")
-                } else {
-                    write!(out, "{cell:<width$}  ")
-                };
-            }
-            text.push_str(out.trim_end());
-            text.push('\n');
+        let mut text = aligned(&[&FIGURES[..], &about].concat(), &figures);
+        for skipped in self.skipped() {
+            text.push_str(&format!("{skipped}\n"));
         }
-        for Skipped {
-            workload,
-            store,
-            why,
-        } in &self.skipped
-        {
-            let _ = writeln!(text, "{workload} on {store} was not measured: {why}");
+        if self.has_costs() {
+            text.push_str(&format!(
+                "\n{COSTS_TITLE}\n{}",
+                aligned(&COSTS, &self.costs())
+            ));
         }
         text.push('\n');
-        for Setting { of, says } in &self.settings {
-            let _ = writeln!(text, "{of}: {says}");
+        for (name, details) in self.details() {
+            text.push_str(&format!("{name}: {details}\n"));
+        }
+        text.push('\n');
+        for setting in &self.settings {
+            text.push_str(&format!("{}: {}\n", setting.of, setting.says));
         }
         text.truncate(text.trim_end().len());
         text
     }
-}
 
-/// Which columns are numbers, and end where they end.
-const NUMBERS: [bool; 10] = [
-    false, false, true, true, false, true, true, false, true, false,
-];
+    /// The section of `docs/performance.md` that has the figures, with the plots, which lie in the directory
+    /// `performance` beside it.
+    pub fn markdown(&self, plots: &[Plot]) -> String {
+        let mut text = String::new();
+        for setting in &self.settings {
+            text.push_str(&format!("- **{}**: {}\n", setting.of, setting.says));
+        }
+        text.push_str(&format!("\n{}", piped(&FIGURES, &self.figures())));
+        if self.has_costs() {
+            text.push_str("\n### Cost of a step\n\n");
+            text.push_str(&format!(
+                "{COSTS_TITLE}\n\n{}",
+                piped(&COSTS, &self.costs())
+            ));
+        }
+        text.push_str("\n### Details\n\n");
+        for (name, details) in self.details() {
+            text.push_str(&format!("- **{name}**: {details}\n"));
+        }
+        for skipped in self.skipped() {
+            text.push_str(&format!("- {skipped}\n"));
+        }
+        for (title, name) in plots {
+            text.push_str(&format!("\n![{title}](performance/{name})\n"));
+        }
+        text.truncate(text.trim_end().len());
+        text
+    }
 
-impl Row {
-    fn cells(&self) -> [String; 10] {
-        let sign = if self.at_most { "≤" } else { "≥" };
-        [
-            self.workload.to_owned(),
-            self.store.to_owned(),
-            grouped(self.ours),
-            grouped(self.limit),
-            self.unit.to_owned(),
-            format!("{:.2}", self.ratio),
-            format!("{sign} {:.2}", self.floor),
-            if self.met { "met" } else { "MISSED" }.to_owned(),
-            self.sync_ms
-                .map_or(String::new(), |ms| format!("{ms:.2} ms")),
-            self.about.to_owned(),
-        ]
+    fn figures(&self) -> Vec<Cells> {
+        let cells = |row: &Row| {
+            let sign = if row.at_most { "≤" } else { "≥" };
+            vec![
+                row.name(),
+                row.store.to_owned(),
+                grouped(row.ours),
+                grouped(row.limit),
+                row.unit.to_owned(),
+                format!("{:.2}", row.ratio),
+                format!("{sign} {:.2}", row.floor),
+                if row.met { "met" } else { "MISSED" }.to_owned(),
+                row.sync_ms
+                    .map_or(String::new(), |ms| format!("{ms:.2} ms")),
+            ]
+        };
+        self.rows.iter().map(cells).collect()
+    }
+
+    fn has_costs(&self) -> bool {
+        self.rows.iter().any(|row| row.cost.is_some())
+    }
+
+    fn costs(&self) -> Vec<Cells> {
+        let shown = |value: Option<f64>, digits: usize, unit: &str| {
+            value.map_or("-".to_owned(), |value| format!("{value:.digits$}{unit}"))
+        };
+        let cells = |row: &Row| {
+            let cost = row.cost?;
+            Some(vec![
+                row.name(),
+                row.store.to_owned(),
+                shown(cost.engine_cpu_s, 3, " s"),
+                shown(cost.database_cpu_s, 3, " s"),
+                shown(cost.statements, 3, ""),
+                cost.log_bytes.map_or("-".to_owned(), grouped),
+                shown(cost.hot_ratio, 2, ""),
+            ])
+        };
+        self.rows.iter().filter_map(cells).collect()
+    }
+
+    /// What has details, and those.
+    fn details(&self) -> impl Iterator<Item = (String, String)> {
+        let shown = |detail: &Detail| {
+            let (name, value) = (&detail.name, grouped(detail.value));
+            format!("{name} {value} {}", detail.unit)
+                .trim_end()
+                .to_owned()
+        };
+        let rows = self.rows.iter().filter(|row| !row.details.is_empty());
+        rows.map(move |row| {
+            let details: Vec<String> = row.details.iter().map(shown).collect();
+            (
+                format!("{} on {}", row.name(), row.store),
+                details.join(", "),
+            )
+        })
+    }
+
+    fn skipped(&self) -> impl Iterator<Item = String> {
+        let skipped = self.skipped.iter();
+        skipped.map(|it| {
+            format!(
+                "{} on {} was not measured: {}",
+                it.workload, it.store, it.why
+            )
+        })
     }
 }
 
-/// To three digits behind the point: more would pretend.
-fn rounded(number: f64) -> f64 {
-    (number * 1000.0).round() / 1000.0
+/// Lines whose cells lie below each other.
+fn aligned(columns: &[(&str, Align)], rows: &[Cells]) -> String {
+    let head = columns.iter().map(|(name, _)| (*name).to_owned()).collect();
+    let lines: Vec<Cells> = std::iter::once(head).chain(rows.iter().cloned()).collect();
+    let mut widths = vec![0; columns.len()];
+    for line in &lines {
+        for (width, cell) in widths.iter_mut().zip(line) {
+            *width = cell.chars().count().max(*width);
+        }
+    }
+    let mut text = String::new();
+    for line in &lines {
+        let mut out = String::new();
+        for ((cell, &width), (_, align)) in line.iter().zip(&widths).zip(columns) {
+            out.push_str(&match align {
+                Align::Left => format!("{cell:<width$}  "),
+                Align::Right => format!("{cell:>width$}  "),
+            });
+        }
+        text.push_str(out.trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+/// A table of Markdown.
+fn piped(columns: &[(&str, Align)], rows: &[Cells]) -> String {
+    let head: Vec<&str> = columns.iter().map(|(name, _)| *name).collect();
+    let rule = columns.iter().map(|(_, align)| match align {
+        Align::Left => "---",
+        Align::Right => "---:",
+    });
+    let rule: Vec<&str> = rule.collect();
+    let mut text = format!("| {} |\n|{}|\n", head.join(" | "), rule.join("|"));
+    for row in rows {
+        text.push_str(&format!("| {} |\n", row.join(" | ")));
+    }
+    text
 }
 
 /// 12,345 for what is large, 1.23 for what is small.
-fn grouped(number: f64) -> String {
+pub fn grouped(number: f64) -> String {
     if number < 100.0 {
         let text = format!("{number:.2}");
         return text.strip_suffix(".00").map_or(text.clone(), str::to_owned);
@@ -223,20 +225,24 @@ fn grouped(number: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cost::Cost;
+    use crate::report::{Figure, Measured};
+    use crate::site::Store;
+    use crate::workloads::Workload;
 
     fn report() -> Report {
-        let mut report = Report::new();
-        let figures = |ours, limit, unit, floor| Measured::Figures {
-            ours,
-            limit,
-            unit,
-            sync_ms: None,
-            floor,
+        let mut report = Report::default();
+        let rows = Figure {
+            cost: Some(Cost {
+                engine_cpu_s: Some(0.25),
+                log_bytes: Some(1_780.0),
+                ..Cost::default()
+            }),
+            ..Figure::new(41_000.4, 50_000.0, "rows/s")
         };
-        let rows = figures(31_000.4, 50_000.0, "rows/s", Floor::AtLeast(0.6));
-        report.add(Workload::W1, Store::Postgres, rows);
-        let memory = figures(66.0, 60.0, "MB", Floor::AtMost(1.0));
-        report.add(Workload::Memory, Store::Sqlite, memory);
+        report.add(Workload::W1, Store::Postgres, rows.into());
+        let memory = Figure::new(66.0, 60.0, "MB").detail("threads", 5.0, "");
+        report.add(Workload::Memory, Store::Sqlite, memory.into());
         let skipped = Measured::Skipped("nothing counts them".to_owned());
         report.add(Workload::Idle, Store::Sqlite, skipped);
         report.setting("engine", "as it is".to_owned());
@@ -244,11 +250,11 @@ mod tests {
     }
 
     #[test]
-    fn a_table_tells_which_floors_are_met() {
+    fn a_table_tells_which_floors_are_met_and_what_a_step_costs() {
         let table = report().table();
         let lines: Vec<&str> = table.lines().collect();
         assert!(
-            lines[1].starts_with("W1        postgres  31,000  50,000  rows/s   0.62  ≥ 0.60  met")
+            lines[1].starts_with("W1        postgres  41,000  50,000  rows/s   0.82  ≥ 0.75  met")
         );
         assert!(
             lines[2]
@@ -258,6 +264,31 @@ mod tests {
             lines[3],
             "IDLE on sqlite was not measured: nothing counts them"
         );
+        assert_eq!(
+            lines[7],
+            "W1        postgres     0.250 s             -           -      1,780    -"
+        );
+        assert_eq!(lines[9], "MEM on sqlite: threads 5");
+        assert_eq!(lines[11], "engine: as it is");
+    }
+
+    #[test]
+    fn markdown_has_the_same_figures_and_the_plots() {
+        let text = report().markdown(&[("Rates".to_owned(), "rates.svg".to_owned())]);
+        for line in [
+            "- **engine**: as it is",
+            "|---|---|---:|---:|---|---:|---:|---|---:|",
+            "| W1 | postgres | 41,000 | 50,000 | rows/s | 0.82 | ≥ 0.75 | met |  |",
+            "| W1 | postgres | 0.250 s | - | - | 1,780 | - |",
+            "- **MEM on sqlite**: threads 5",
+            "- IDLE on sqlite was not measured: nothing counts them",
+            "![Rates](performance/rates.svg)",
+        ] {
+            assert!(
+                text.lines().any(|it| it == line),
+                "{line} is not in\n{text}"
+            );
+        }
     }
 
     #[test]
@@ -270,12 +301,14 @@ mod tests {
         );
         assert_eq!(
             (row["ours"].as_f64(), row["limit"].as_f64()),
-            (Some(31_000.4), Some(50_000.0))
+            (Some(41_000.4), Some(50_000.0))
         );
         assert_eq!(
             (row["ratio"].as_f64(), row["met"].as_bool()),
-            (Some(0.62), Some(true))
+            (Some(0.82), Some(true))
         );
+        assert_eq!(row["cost"]["engine_cpu_s"].as_f64(), Some(0.25));
+        assert!(row["cost"]["database_cpu_s"].is_null());
         assert_eq!(json["rows"][1]["met"].as_bool(), Some(false));
         assert_eq!(json["skipped"][0]["workload"].as_str(), Some("IDLE"));
     }

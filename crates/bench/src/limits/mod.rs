@@ -4,9 +4,13 @@ pub mod inbox;
 mod postgres;
 mod sqlite;
 
+#[cfg(test)]
+pub use sqlite::open;
+
 use abide::InstanceId;
 
 use crate::Result;
+use crate::args::Plan;
 use crate::site::Site;
 
 /// Number of rows that are claimed, and that are completed, in one transaction.
@@ -15,34 +19,21 @@ const BATCH: usize = 200;
 /// Number of rows that one measurement of the drain goes through.
 const DRAINED: usize = 20_000;
 
-/// A queue that is a plain table: what claiming and completing cost when nothing else is done.
-pub enum Queue {
-    Postgres(postgres::Queue),
-    Sqlite(sqlite::Queue),
-}
-
-impl Queue {
-    /// An empty one, beside the stores of abide.
-    pub async fn create(site: &Site) -> Result<Self> {
-        match site {
-            Site::Postgres(_) => Ok(Self::Postgres(
-                postgres::Queue::create(&site.fresh().await?).await?,
-            )),
-            Site::Sqlite(files) => Ok(Self::Sqlite(sqlite::Queue::create(&files.fresh())?)),
+/// Rows a second that are claimed and completed in a queue that is a plain table: what that costs when nothing else is done.
+/// The table is a fresh one each time: what earlier rounds left behind would slow down the later ones.
+pub async fn drain(site: &Site, plan: &Plan) -> Result<f64> {
+    let rows = plan.of(DRAINED);
+    let (drained, took) = match site {
+        Site::Postgres(_) => {
+            let queue = postgres::Queue::create(&site.fresh().await?).await?;
+            queue.drain(rows).await?
         }
+        Site::Sqlite(files) => sqlite::Queue::create(&files.fresh())?.drain(rows)?,
+    };
+    if drained != rows {
+        return Err(format!("{rows} rows were there to drain, and {drained} were").into());
     }
-
-    /// Fills it, and answers how many rows a second are claimed and completed until it is empty.
-    pub async fn drain(&mut self) -> Result<f64> {
-        let (drained, took) = match self {
-            Self::Postgres(queue) => queue.drain().await?,
-            Self::Sqlite(queue) => queue.drain()?,
-        };
-        if drained != DRAINED {
-            return Err(format!("{DRAINED} rows were there to drain, and {drained} were").into());
-        }
-        Ok(drained as f64 / took.as_secs_f64())
-    }
+    Ok(drained as f64 / took.as_secs_f64())
 }
 
 /// Rows inserted by hand into the table of abide's own store.

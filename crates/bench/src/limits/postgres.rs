@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use abide::InstanceId;
 use tokio_postgres::{Client, Statement};
 
-use super::{BATCH, DRAINED};
+use super::BATCH;
 use crate::Result;
 use crate::site::connect;
 
@@ -75,35 +75,33 @@ impl Queue {
         Ok(Self { workers })
     }
 
-    pub async fn drain(&mut self) -> Result<(usize, Duration)> {
+    pub async fn drain(self, rows: usize) -> Result<(usize, Duration)> {
         if let Some(Worker { client, .. }) = self.workers.first() {
-            client.execute(FILL, &[&i64::try_from(DRAINED)?]).await?;
+            client.execute(FILL, &[&i64::try_from(rows)?]).await?;
             client.batch_execute("analyze job").await?;
         }
         let begun = Instant::now();
         let mut tasks = Vec::with_capacity(self.workers.len());
-        for worker in self.workers.drain(..) {
+        for worker in self.workers {
             tasks.push(tokio::spawn(worker.drain()));
         }
         let mut drained = 0;
         for task in tasks {
-            let (worker, count) = task.await??;
-            drained += count;
-            self.workers.push(worker);
+            drained += task.await??;
         }
         Ok((drained, begun.elapsed()))
     }
 }
 
 impl Worker {
-    async fn drain(self) -> Result<(Self, usize)> {
+    async fn drain(self) -> Result<usize> {
         let mut drained = 0;
         loop {
             let params: [&(dyn tokio_postgres::types::ToSql + Sync); 2] =
                 [&self.number, &"default"];
             let rows = self.client.query(&self.claim, &params).await?;
             if rows.is_empty() {
-                return Ok((self, drained));
+                return Ok(drained);
             }
             let mut ids: Vec<i64> = Vec::with_capacity(rows.len());
             let mut results: Vec<&str> = Vec::with_capacity(rows.len());

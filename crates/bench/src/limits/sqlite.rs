@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use abide::InstanceId;
 use rusqlite::{Connection, params};
 
-use super::{BATCH, DRAINED};
+use super::BATCH;
 use crate::Result;
 use crate::machines::{Order, now};
 
@@ -53,8 +53,8 @@ impl Queue {
         Ok(Self { conn })
     }
 
-    pub fn drain(&mut self) -> Result<(usize, Duration)> {
-        self.fill()?;
+    pub fn drain(mut self, rows: usize) -> Result<(usize, Duration)> {
+        self.fill(rows)?;
         let claim = claim();
         let begun = Instant::now();
         let mut drained = 0;
@@ -79,10 +79,10 @@ impl Queue {
         }
     }
 
-    fn fill(&mut self) -> Result<()> {
+    fn fill(&mut self, rows: usize) -> Result<()> {
         let transaction = self.conn.transaction()?;
         let mut statement = transaction.prepare_cached(FILL)?;
-        for order in (0..).take(DRAINED) {
+        for order in (0..).take(rows) {
             statement.execute(params![now().as_micros(), Order::json(order)])?;
         }
         drop(statement);

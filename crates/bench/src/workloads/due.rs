@@ -6,9 +6,10 @@ use abide::Abide;
 
 use super::engine;
 use crate::Result;
+use crate::args::Plan;
 use crate::machines::{Late, now};
+use crate::report::{Figure, Measured};
 use crate::site::Site;
-use crate::table::{Floor, Measured};
 
 const INSTANCES: usize = 20;
 /// Time ahead at which each is due.
@@ -16,22 +17,16 @@ const AHEAD: Duration = Duration::from_millis(500);
 /// Allowed delay, in milliseconds.
 const ALLOWED: f64 = 50.0;
 
-pub async fn run(site: &Site) -> Result<Measured> {
+pub async fn run(site: &Site, plan: &Plan) -> Result<Measured> {
     let abide = Abide::open(&site.fresh().await?).await?;
     let engine = engine(&abide, Late).await?;
     let mut worst = 0;
-    for _ in 0..INSTANCES {
+    for _ in 0..plan.of(INSTANCES) {
         let due = now() + AHEAD;
         let late = abide.start(Late, due.as_micros()).at(due).await?;
         worst = worst.max(late.result().await?);
     }
     engine.shutdown().await;
     abide.close().await;
-    Ok(Measured::Figures {
-        ours: worst as f64 / 1_000.0,
-        limit: ALLOWED,
-        unit: "ms",
-        sync_ms: None,
-        floor: Floor::AtMost(1.0),
-    })
+    Ok(Figure::new(worst as f64 / 1_000.0, ALLOWED, "ms").into())
 }

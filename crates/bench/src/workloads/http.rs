@@ -9,39 +9,40 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
 
-use super::w3b::{PARKED, parked, parked_in, signal_all};
+use super::w3b::{PARKED, accepted, park};
+use crate::args::Plan;
+use crate::cost::Meter;
+use crate::report::Measured;
 use crate::rounds::middle;
 use crate::site::Site;
-use crate::table::{Floor, Measured};
 use crate::{Result, args};
 
 const CONNECTIONS: usize = 64;
 
 /// Signals accepted a second.
-pub async fn run(site: &Site, rounds: usize) -> Result<Measured> {
-    let library = async || {
-        let (abide, engine) = parked(site).await?;
-        engine.shutdown().await;
-        let took = signal_all(&abide, CONNECTIONS).await?;
-        abide.close().await;
-        Ok(PARKED as f64 / took.as_secs_f64())
-    };
+pub async fn run(site: &Site, plan: &Plan) -> Result<Measured> {
+    if !cfg!(feature = "http") {
+        return Ok(Measured::Skipped(NO_SERVER.to_owned()));
+    }
+    let parked = plan.of(PARKED);
+    let meter = Meter::new(site);
+    let library = async || accepted(&meter, plan, CONNECTIONS).await;
     let server = async || {
         let url = site.fresh().await?;
-        let (abide, engine) = parked_in(&url).await?;
+        let (abide, engine) = park(&url, parked).await?;
         engine.shutdown().await;
         abide.close().await;
         let server = Server::start(&url).await?;
-        let took = signal_each(&server.address).await?;
+        let took = signal_each(&server.address, parked).await?;
         server.stop().await?;
-        Ok(PARKED as f64 / took.as_secs_f64())
+        Ok(parked as f64 / took.as_secs_f64())
     };
-    let round = middle(rounds, library, server).await?;
-    Ok(round.measured("signals/s", Floor::AtLeast(0.5)))
+    let round = middle(plan, library, server).await?;
+    Ok(round.figure("signals/s").into())
 }
 
 /// Signals each of them once, on each connection one after the other.
-async fn signal_each(address: &str) -> Result<Duration> {
+async fn signal_each(address: &str, parked: usize) -> Result<Duration> {
     let next = Arc::new(AtomicUsize::new(0));
     let mut connections = Vec::with_capacity(CONNECTIONS);
     for _ in 0..CONNECTIONS {
@@ -54,7 +55,7 @@ async fn signal_each(address: &str) -> Result<Duration> {
         tasks.push(tokio::spawn(async move {
             loop {
                 let order = next.fetch_add(1, Ordering::Relaxed);
-                if order >= PARKED {
+                if order >= parked {
                     return Ok::<(), crate::BoxError>(());
                 }
                 post(&mut connection, order).await?;
@@ -131,10 +132,12 @@ impl Server {
     }
 }
 
+const NO_SERVER: &str = "this build has no server: build abide-bench with its default features";
+
 /// Stands in for the server in a build that leaves it out.
 #[cfg(not(feature = "http"))]
 pub async fn serve(_url: &str) -> Result<()> {
-    Err("this build has no server: build abide-bench with its default features".into())
+    Err(NO_SERVER.into())
 }
 
 /// The process of the server.

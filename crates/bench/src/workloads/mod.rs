@@ -1,5 +1,7 @@
 //! The workloads, each measured against its limit.
 
+pub mod cache;
+mod disk;
 mod due;
 pub mod http;
 mod idle;
@@ -16,16 +18,16 @@ mod w4;
 
 use std::time::{Duration, Instant};
 
-use abide::client::{StartBuilder, new_start};
+use abide::client::StartBuilder;
 use abide::engine::{Engine, EngineBuilder};
 use abide::machine::Definition;
 use abide::{Abide, Machine};
 
 use crate::Result;
 use crate::args::Plan;
-use crate::machines::Order;
-use crate::site::Site;
-use crate::table::Measured;
+use crate::cost::Meter;
+use crate::report::{Floor, Measured};
+use crate::site::{Site, Store};
 
 /// Number of steps that the engine runs at once.
 pub const CONCURRENCY: usize = 2_000;
@@ -52,6 +54,8 @@ pub enum Workload {
     Http,
     W4Size,
     W4Batch,
+    Disk,
+    Cache,
     Memory,
     Outbox,
     Idle,
@@ -61,7 +65,7 @@ pub enum Workload {
 }
 
 impl Workload {
-    /// All of them, in the order in which they are measured: the one that may restart the server comes last.
+    /// All of them, in the order in which they are measured.
     pub const ALL: &'static [Self] = &[
         Self::W1,
         Self::W2,
@@ -75,6 +79,8 @@ impl Workload {
         Self::Http,
         Self::W4Size,
         Self::W4Batch,
+        Self::Disk,
+        Self::Cache,
         Self::Memory,
         Self::Outbox,
         Self::Due,
@@ -97,6 +103,8 @@ impl Workload {
             Self::Http => "HTTP",
             Self::W4Size => "W4-size",
             Self::W4Batch => "W4-batch",
+            Self::Disk => "DISK",
+            Self::Cache => "CACHE",
             Self::Memory => "MEM",
             Self::Outbox => "OUTBOX",
             Self::Due => "DUE",
@@ -137,6 +145,8 @@ impl Workload {
             Self::W4Batch => {
                 "events published 200 at a time, each for one of 20,000 waiters, against signals by hand, as in W3b"
             }
+            Self::Disk => "bytes on disk of a finished instance of one step, with its history",
+            Self::Cache => "resident memory of a waiting workflow whose code is kept",
             Self::Memory => "resident memory of an idle engine over 1,000,000 scheduled instances",
             Self::Outbox => {
                 "1,000,000 requests of the outbox that wait at once, against the first 100,000 of them"
@@ -150,27 +160,54 @@ impl Workload {
         }
     }
 
+    /// The ratio that is wanted where a sync of the disk takes less than a quarter of a millisecond.
+    pub const fn floor(self, store: Store) -> Floor {
+        use Floor::{AtLeast, AtMost};
+        let (postgres, sqlite) = match self {
+            Self::W1 => (AtLeast(0.75), AtLeast(0.6)),
+            Self::W2 => (AtLeast(1.2), AtLeast(0.75)),
+            Self::W2Flow => (AtLeast(0.85), AtLeast(0.75)),
+            Self::Start | Self::W3bDone | Self::Outbox => (AtLeast(0.5), AtLeast(0.5)),
+            Self::W3a => (AtMost(1.4), AtMost(1.5)),
+            Self::W3aBetween => (AtMost(1.8), AtMost(1.8)),
+            Self::W3b => (AtLeast(0.4), AtLeast(0.4)),
+            Self::W3bMany => (AtLeast(0.7), AtLeast(0.6)),
+            Self::Http => (AtLeast(0.8), AtLeast(0.7)),
+            Self::W4Size => (AtMost(1.5), AtMost(1.5)),
+            Self::W4Batch => (AtLeast(0.35), AtLeast(0.35)),
+            Self::Disk | Self::Cache => (AtMost(1.0), AtMost(1.0)),
+            Self::Memory | Self::Due | Self::Idle | Self::Replay | Self::ReplayStored => {
+                (AtMost(1.0), AtMost(1.0))
+            }
+        };
+        match store {
+            Store::Postgres => postgres,
+            Store::Sqlite => sqlite,
+        }
+    }
+
     pub async fn run(self, site: &Site, plan: &Plan) -> Result<Measured> {
-        let rounds = plan.rounds;
         match self {
-            Self::W1 => w1::run(site, rounds).await,
-            Self::W2 => w2::run(site, rounds).await,
-            Self::W2Flow => w2f::run(site, rounds).await,
-            Self::Start => start::run(site, rounds).await,
-            Self::W3a => w3a::run(site, rounds).await,
-            Self::W3aBetween => w3a::between(site, rounds).await,
-            Self::W3b => w3b::run(site, rounds, 64, 0.4).await,
-            Self::W3bMany => w3b::run(site, rounds, 1_000, 0.6).await,
-            Self::W3bDone => w3b::resumed(site, rounds).await,
-            Self::Http => http::run(site, rounds).await,
-            Self::W4Size => w4::size(site, rounds, plan.waiters).await,
-            Self::W4Batch => w4::batch(site, rounds).await,
-            Self::Memory => memory::run(site).await,
-            Self::Outbox => outbox::run(site).await,
-            Self::Due => due::run(site).await,
-            Self::Idle => idle::run(site).await,
-            Self::Replay => replay::run(site, rounds).await,
-            Self::ReplayStored => replay::stored(site, rounds).await,
+            Self::W1 => w1::run(site, plan).await,
+            Self::W2 => w2::run(site, plan).await,
+            Self::W2Flow => w2f::run(site, plan).await,
+            Self::Start => start::run(site, plan).await,
+            Self::W3a => w3a::run(site, plan).await,
+            Self::W3aBetween => w3a::between(site, plan).await,
+            Self::W3b => w3b::run(site, plan, 64).await,
+            Self::W3bMany => w3b::run(site, plan, 1_000).await,
+            Self::W3bDone => w3b::resumed(site, plan).await,
+            Self::Http => http::run(site, plan).await,
+            Self::W4Size => w4::size(site, plan).await,
+            Self::W4Batch => w4::batch(site, plan).await,
+            Self::Disk => disk::run(site, plan).await,
+            Self::Cache => cache::run(site, plan).await,
+            Self::Memory => memory::run(site, plan).await,
+            Self::Outbox => outbox::run(site, plan).await,
+            Self::Due => due::run(site, plan).await,
+            Self::Idle => idle::run(site, plan).await,
+            Self::Replay => replay::run(site, plan).await,
+            Self::ReplayStored => replay::stored(site, plan).await,
         }
     }
 }
@@ -186,41 +223,46 @@ fn set(engine: EngineBuilder) -> EngineBuilder {
 }
 
 /// Number of instances that are started in one call, before an engine is.
-const STARTED: u64 = 1_000;
+const STARTED: usize = 1_000;
 
-/// Starts instances with no engine running, runs them with one, and answers how many steps a second it committed.
-async fn drain<M: Machine<State = Order>>(
+/// Starts so many instances.
+async fn start_all<D: Definition>(
     abide: &Abide,
-    machine: fn() -> M,
-    instances: u64,
-    steps: u64,
-) -> Result<f64> {
-    let start = |order| new_start(machine(), Order::new(order));
-    let engine = set(abide.engine()).machine(machine());
-    drain_by(abide, engine, start, instances, steps).await
-}
-
-/// Starts instances, runs them with that engine, and answers how many steps a second it committed.
-///
-/// Timed from the start of the engine to its last commit, which leaves out neither.
-async fn drain_by<D: Definition>(
-    abide: &Abide,
-    engine: EngineBuilder,
+    instances: usize,
     start: impl Fn(u64) -> StartBuilder<D>,
-    instances: u64,
-    steps: u64,
-) -> Result<f64> {
-    for first in (0..instances).step_by(usize::try_from(STARTED)?) {
-        let batch = first..instances.min(first + STARTED);
-        for started in abide.start_all(batch.map(&start)).await? {
+) -> Result<()> {
+    let orders: Vec<u64> = (0..).take(instances).collect();
+    for batch in orders.chunks(STARTED) {
+        for started in abide.start_all(batch.iter().copied().map(&start)).await? {
             started?;
         }
     }
+    Ok(())
+}
+
+/// Starts instances in a store, runs them with an engine, and answers how many steps a second it committed: each instance
+/// has so many.
+async fn drain<D: Definition>(
+    meter: &Meter<'_>,
+    url: &str,
+    instances: usize,
+    steps: u32,
+    start: impl Fn(u64) -> StartBuilder<D>,
+    with: impl FnOnce(EngineBuilder) -> EngineBuilder,
+) -> Result<f64> {
+    let abide = Abide::open(url).await?;
+    start_all(&abide, instances, start).await?;
+    let steps = u64::try_from(instances)? * u64::from(steps);
+    let span = meter.begin(url).await?;
+    // From the start of the engine to its last commit, which leaves out neither.
     let begun = Instant::now();
-    let engine = engine.start().await?;
+    let engine = with(set(abide.engine())).start().await?;
     committed(&engine, steps).await?;
     let took = begun.elapsed();
+    let ended = span.end(steps).await?;
     engine.shutdown().await;
+    abide.close().await;
+    ended.closed().await?;
     Ok(steps as f64 / took.as_secs_f64())
 }
 

@@ -5,42 +5,42 @@ use std::time::{Duration, Instant};
 use abide::{Abide, Machine as _};
 
 use super::set;
+use crate::args::Plan;
 use crate::machines::{One, Order};
+use crate::report::{Figure, Measured};
 use crate::site::{Site, connect};
-use crate::table::{Floor, Measured};
 use crate::{Result, computer};
 
-const REQUESTS: i64 = 1_000_000;
+const REQUESTS: usize = 1_000_000;
 /// Number of the first requests.
-const FIRST: i64 = 100_000;
+const FIRST: usize = 100_000;
 /// Interval at which the requests that were taken are counted.
 const INTERVAL: Duration = Duration::from_millis(50);
 /// Nothing here takes longer, unless it hangs.
 const PATIENCE: Duration = Duration::from_secs(1_800);
 
 /// Measured once: it takes longer than the rounds of most others.
-pub async fn run(site: &Site) -> Result<Measured> {
+pub async fn run(site: &Site, plan: &Plan) -> Result<Measured> {
     let url = site.fresh().await?;
     let abide = Abide::open(&url).await?;
     let caller = Caller::connect(&url).await?;
-    caller.insert().await?;
+    let (requests, first) = (plan.of(REQUESTS), plan.of(FIRST));
+    caller.insert(requests).await?;
     let sync_ms = computer::sync_ms()?;
     let begun = Instant::now();
     // Without code, what is started stays as it is, and nothing but the outbox is measured.
     let engine = set(abide.engine()).without_code().start().await?;
-    caller.until_taken(FIRST, begun).await?;
-    let first = FIRST as f64 / begun.elapsed().as_secs_f64();
-    caller.until_taken(REQUESTS, begun).await?;
-    let all = REQUESTS as f64 / begun.elapsed().as_secs_f64();
+    caller.until_taken(first, begun).await?;
+    let early = first as f64 / begun.elapsed().as_secs_f64();
+    caller.until_taken(requests, begun).await?;
+    let all = requests as f64 / begun.elapsed().as_secs_f64();
     engine.shutdown().await;
     abide.close().await;
-    Ok(Measured::Figures {
-        ours: all,
-        limit: first,
-        unit: "requests/s",
+    let figure = Figure {
         sync_ms: Some(sync_ms),
-        floor: Floor::AtLeast(0.5),
-    })
+        ..Figure::new(all, early, "requests/s")
+    };
+    Ok(figure.into())
 }
 
 /// A connection of an application that knows nothing of abide but a table.
@@ -61,18 +61,18 @@ impl Caller {
         })
     }
 
-    /// Inserts all requests, in one transaction.
-    async fn insert(&self) -> Result<()> {
+    /// Inserts so many requests, in one transaction.
+    async fn insert(&self, requests: usize) -> Result<()> {
         let (machine, state) = (One::NAME, Order::json(0));
         let request = format!(r#"{{"start":{{"machine":"{machine}","state":{state}}}}}"#);
         match self {
             Self::Sqlite(caller) => caller.execute_batch(&format!(
                 "insert into abide_outbox (request) with recursive n(i) as \
-                 (select 1 union all select i + 1 from n where i < {REQUESTS}) select '{request}' from n"
+                 (select 1 union all select i + 1 from n where i < {requests}) select '{request}' from n"
             ))?,
             Self::Postgres(caller) => {
                 let insert = format!(
-                    "insert into abide.outbox (request) select '{request}' from generate_series(1, {REQUESTS})"
+                    "insert into abide.outbox (request) select '{request}' from generate_series(1, {requests})"
                 );
                 caller.batch_execute(&insert).await?;
             }
@@ -81,7 +81,7 @@ impl Caller {
     }
 
     /// Waits until that many were taken: the first that is left tells, for they are numbered from 1 and taken in order.
-    async fn until_taken(&self, requests: i64, begun: Instant) -> Result<()> {
+    async fn until_taken(&self, requests: usize, begun: Instant) -> Result<()> {
         loop {
             let left = match self {
                 Self::Sqlite(caller) => {
@@ -93,7 +93,7 @@ impl Caller {
                     caller.query_one(first, &[]).await?.try_get(0)?
                 }
             };
-            if left.is_none_or(|left| left > requests) {
+            if left.is_none_or(|left| left > requests as i64) {
                 return Ok(());
             }
             if begun.elapsed() > PATIENCE {

@@ -9,23 +9,24 @@ use tokio::sync::mpsc;
 
 use super::{PATIENCE, POLL_INTERVAL, set};
 use crate::Result;
+use crate::args::Plan;
 use crate::flows::{LONG, long};
 use crate::machines::GO;
+use crate::report::{Figure, Measured};
 use crate::site::Site;
-use crate::table::{Floor, Measured};
 
 /// Number of operations that are recorded.
-const OPERATIONS: u32 = 10_000;
+const OPERATIONS: usize = 10_000;
 /// Allowed time, in milliseconds.
 const ALLOWED: f64 = 300.0;
 
 /// Replays the history that was read already.
-pub async fn run(site: &Site, rounds: usize) -> Result<Measured> {
+pub async fn run(site: &Site, plan: &Plan) -> Result<Measured> {
     let abide = Abide::open(&site.fresh().await?).await?;
-    let parked = parked(&abide).await?;
+    let parked = parked(&abide, plan).await?;
     let history = abide.export(parked.id()).await?.ok_or("it is gone")?;
     let mut times = Vec::new();
-    for _ in 0..=rounds {
+    for _ in 0..=plan.rounds {
         let begun = Instant::now();
         replays(LONG, long(|| ()), &history)?;
         times.push(begun.elapsed());
@@ -35,11 +36,11 @@ pub async fn run(site: &Site, rounds: usize) -> Result<Measured> {
 }
 
 /// Lets an engine that has just started go on with it: from the signal to the step that follows.
-pub async fn stored(site: &Site, rounds: usize) -> Result<Measured> {
+pub async fn stored(site: &Site, plan: &Plan) -> Result<Measured> {
     let abide = Abide::open(&site.fresh().await?).await?;
-    let parked = parked(&abide).await?;
+    let parked = parked(&abide, plan).await?;
     let mut times = Vec::new();
-    for _ in 0..=rounds {
+    for _ in 0..=plan.rounds {
         let (sender, mut receiver) = mpsc::unbounded_channel();
         let code = long(move || {
             let _ = sender.send(());
@@ -57,10 +58,12 @@ pub async fn stored(site: &Site, rounds: usize) -> Result<Measured> {
 }
 
 /// A run whose steps were all recorded, and that waits.
-async fn parked(abide: &Abide) -> Result<Handle<()>> {
+async fn parked(abide: &Abide, plan: &Plan) -> Result<Handle<()>> {
     let engine = set(abide.engine()).workflow(LONG, long(|| ()));
     let engine = engine.start().await?;
-    let run = abide.start(LONG, OPERATIONS).await?;
+    let run = abide
+        .start(LONG, u32::try_from(plan.of(OPERATIONS))?)
+        .await?;
     until_it_waits(abide, &run).await?;
     engine.shutdown().await;
     Ok(run)
@@ -85,11 +88,5 @@ fn measured(times: Vec<Duration>) -> Result<Measured> {
     }
     times.sort_unstable();
     let middle = times.get(times.len() / 2).ok_or("no round was measured")?;
-    Ok(Measured::Figures {
-        ours: middle.as_secs_f64() * 1_000.0,
-        limit: ALLOWED,
-        unit: "ms",
-        sync_ms: None,
-        floor: Floor::AtMost(1.0),
-    })
+    Ok(Figure::new(middle.as_secs_f64() * 1_000.0, ALLOWED, "ms").into())
 }

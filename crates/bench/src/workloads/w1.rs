@@ -1,30 +1,31 @@
 //! W1: instances of one step, started before the engine and drained by it.
 
-use abide::Abide;
+use abide::client::new_start;
 
 use super::drain;
-use crate::Result;
-use crate::limits::Queue;
-use crate::machines::One;
+use crate::args::Plan;
+use crate::cost::Meter;
+use crate::machines::{One, Order};
+use crate::report::Measured;
 use crate::rounds::middle;
 use crate::site::Site;
-use crate::table::{Floor, Measured};
+use crate::{Result, limits};
 
-const INSTANCES: u64 = 10_000;
+pub(super) const INSTANCES: usize = 10_000;
 
-pub async fn run(site: &Site, rounds: usize) -> Result<Measured> {
-    // Fresh tables each time: what earlier rounds left behind would slow down the later ones.
-    let limit = async || Queue::create(site).await?.drain().await;
-    let ours = async || {
-        let abide = Abide::open(&site.fresh().await?).await?;
-        let rate = drain(&abide, || One, INSTANCES, INSTANCES).await?;
-        abide.close().await;
-        Ok(rate)
-    };
-    let round = middle(rounds, limit, ours).await?;
-    let floor = match site {
-        Site::Postgres(_) => 0.6,
-        Site::Sqlite(_) => 0.4,
-    };
-    Ok(round.measured("instances/s", Floor::AtLeast(floor)))
+pub async fn run(site: &Site, plan: &Plan) -> Result<Measured> {
+    let meter = Meter::new(site);
+    let limit = async || limits::drain(site, plan).await;
+    let ours = async || rate(&meter, &meter.fresh().await?, plan).await;
+    let round = middle(plan, limit, ours).await?;
+    Ok(round.figure("instances/s").cost(&meter).into())
+}
+
+/// Instances a second, in that store.
+pub(super) async fn rate(meter: &Meter<'_>, url: &str, plan: &Plan) -> Result<f64> {
+    let start = |order| new_start(One, Order::new(order));
+    drain(meter, url, plan.of(INSTANCES), 1, start, |engine| {
+        engine.machine(One)
+    })
+    .await
 }

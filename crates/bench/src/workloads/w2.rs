@@ -1,31 +1,32 @@
 //! W2: instances of ten steps, each step committed by itself.
 
-use abide::Abide;
+use abide::client::new_start;
 
 use super::drain;
-use crate::Result;
-use crate::limits::Queue;
-use crate::machines::Ten;
+use crate::args::Plan;
+use crate::cost::Meter;
+use crate::machines::{Order, Ten};
+use crate::report::Measured;
 use crate::rounds::middle;
 use crate::site::Site;
-use crate::table::{Floor, Measured};
+use crate::{Result, limits};
 
-const INSTANCES: u64 = 1_000;
-const STEPS: u64 = INSTANCES * Ten::STEPS as u64;
+pub(super) const INSTANCES: usize = 1_000;
 
-pub async fn run(site: &Site, rounds: usize) -> Result<Measured> {
-    // Fresh tables each time: what earlier rounds left behind would slow down the later ones.
-    let limit = async || Queue::create(site).await?.drain().await;
-    let ours = async || {
-        let abide = Abide::open(&site.fresh().await?).await?;
-        let rate = drain(&abide, || Ten, INSTANCES, STEPS).await?;
-        abide.close().await;
-        Ok(rate)
-    };
-    let round = middle(rounds, limit, ours).await?;
-    let floor = match site {
-        Site::Postgres(_) => 1.2,
-        Site::Sqlite(_) => 0.6,
-    };
-    Ok(round.measured("steps/s", Floor::AtLeast(floor)))
+pub async fn run(site: &Site, plan: &Plan) -> Result<Measured> {
+    let meter = Meter::new(site);
+    let limit = async || limits::drain(site, plan).await;
+    let ours = async || rate(&meter, plan).await;
+    let round = middle(plan, limit, ours).await?;
+    Ok(round.figure("steps/s").cost(&meter).into())
+}
+
+/// Steps a second.
+pub(super) async fn rate(meter: &Meter<'_>, plan: &Plan) -> Result<f64> {
+    let (url, instances) = (meter.fresh().await?, plan.of(INSTANCES));
+    let start = |order| new_start(Ten, Order::new(order));
+    drain(meter, &url, instances, Ten::STEPS, start, |engine| {
+        engine.machine(Ten)
+    })
+    .await
 }

@@ -1,35 +1,26 @@
 //! W2F: workflows of ten steps, against the same steps as a machine.
 
-use abide::Abide;
 use abide::client::new_start;
 
-use super::{drain, drain_by, set};
+use super::{drain, w2};
 use crate::Result;
+use crate::args::Plan;
+use crate::cost::Meter;
 use crate::flows::{TEN, ten};
 use crate::machines::{Order, Ten};
+use crate::report::Measured;
 use crate::rounds::middle;
 use crate::site::Site;
-use crate::table::{Floor, Measured};
 
-const INSTANCES: u64 = 1_000;
-const STEPS: u64 = INSTANCES * Ten::STEPS as u64;
-
-pub async fn run(site: &Site, rounds: usize) -> Result<Measured> {
-    // Fresh tables each time: what earlier rounds left behind would slow down the later ones.
-    let machines = async || {
-        let abide = Abide::open(&site.fresh().await?).await?;
-        let rate = drain(&abide, || Ten, INSTANCES, STEPS).await?;
-        abide.close().await;
-        Ok(rate)
-    };
+pub async fn run(site: &Site, plan: &Plan) -> Result<Measured> {
+    let (meter, of_machines) = (Meter::new(site), Meter::new(site));
+    let machines = async || w2::rate(&of_machines, plan).await;
     let workflows = async || {
-        let abide = Abide::open(&site.fresh().await?).await?;
-        let engine = set(abide.engine()).workflow(TEN, ten);
+        let (url, instances) = (meter.fresh().await?, plan.of(w2::INSTANCES));
         let start = |order| new_start(TEN, Order::new(order));
-        let rate = drain_by(&abide, engine, start, INSTANCES, STEPS).await?;
-        abide.close().await;
-        Ok(rate)
+        let with = |engine: abide::engine::EngineBuilder| engine.workflow(TEN, ten);
+        drain(&meter, &url, instances, Ten::STEPS, start, with).await
     };
-    let round = middle(rounds, machines, workflows).await?;
-    Ok(round.measured("steps/s", Floor::AtLeast(0.6)))
+    let round = middle(plan, machines, workflows).await?;
+    Ok(round.figure("steps/s").cost(&meter).into())
 }

@@ -1,44 +1,41 @@
 //! W3a: one parked instance, from the signal to the step that it wakes.
 
-use std::process::Stdio;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use abide::{Abide, Status};
-use tokio::io::{AsyncBufReadExt, BufReader, Lines};
-use tokio::process::{Child, ChildStdout, Command};
 use tokio::sync::Notify;
 
 use super::engine;
+use crate::args::Plan;
 use crate::limits::inbox::Inbox;
 use crate::machines::{GO, Waker, now};
+use crate::process::Other;
+use crate::report::Measured;
 use crate::rounds::middle;
 use crate::site::Site;
-use crate::table::{Floor, Measured};
 use crate::{Result, args};
 
 /// Number of signals that the median is of.
 const SIGNALS: usize = 200;
 /// The pause between two of them: so that each finds an idle system.
 const PAUSE: Duration = Duration::from_millis(2);
-/// Factor of the database's own time that is allowed.
-const ALLOWED: f64 = 1.3;
 
 /// In one process.
-pub async fn run(site: &Site, rounds: usize) -> Result<Measured> {
+pub async fn run(site: &Site, plan: &Plan) -> Result<Measured> {
     let mut inbox = Inbox::create(site, 1).await?;
-    let limit = async || by_hand(&mut inbox).await;
+    let limit = async || by_hand(&mut inbox, plan).await;
     let abide = Abide::open(&site.fresh().await?).await?;
     let (sender, mut woken) = tokio::sync::mpsc::unbounded_channel();
-    let waker = Waker::new(move || {
+    let waker = Waker::new(move |_| {
         let _ = sender.send(Instant::now());
     });
     let engine = engine(&abide, waker).await?;
     abide.start(Waker::default(), 0).key("waker").await?;
     parked(&abide).await?;
     let ours = async || {
-        let mut took = Vec::with_capacity(SIGNALS);
-        for _ in 0..SIGNALS {
+        let mut took = Vec::with_capacity(plan.of(SIGNALS));
+        for _ in 0..plan.of(SIGNALS) {
             let begun = Instant::now();
             abide.signal("waker", GO, &1).await?;
             let ran = woken.recv().await.ok_or("the engine is gone")?;
@@ -47,14 +44,14 @@ pub async fn run(site: &Site, rounds: usize) -> Result<Measured> {
         }
         Ok(median(took))
     };
-    let round = middle(rounds, limit, ours).await?;
+    let round = middle(plan, limit, ours).await?;
     engine.shutdown().await;
     abide.close().await;
-    Ok(round.measured("µs", Floor::AtMost(ALLOWED)))
+    Ok(round.figure("µs").into())
 }
 
 /// Two rows, a commit, and a task that is notified.
-async fn by_hand(inbox: &mut Inbox) -> Result<f64> {
+async fn by_hand(inbox: &mut Inbox, plan: &Plan) -> Result<f64> {
     let bell = Arc::new(Notify::new());
     let (sender, mut woken) = tokio::sync::mpsc::unbounded_channel();
     let waiting = bell.clone();
@@ -66,8 +63,8 @@ async fn by_hand(inbox: &mut Inbox) -> Result<f64> {
             }
         }
     });
-    let mut took = Vec::with_capacity(SIGNALS);
-    for _ in 0..SIGNALS {
+    let mut took = Vec::with_capacity(plan.of(SIGNALS));
+    for _ in 0..plan.of(SIGNALS) {
         tokio::time::sleep(PAUSE).await;
         let begun = Instant::now();
         inbox.deliver(&[1]).await?;
@@ -92,7 +89,7 @@ async fn parked(abide: &Abide) -> Result<()> {
 }
 
 /// Between two processes.
-pub async fn between(site: &Site, rounds: usize) -> Result<Measured> {
+pub async fn between(site: &Site, plan: &Plan) -> Result<Measured> {
     if let Site::Sqlite(_) = site {
         return Ok(Measured::Skipped(
             "SQLite does not notify other processes: they poll the file".to_owned(),
@@ -101,13 +98,13 @@ pub async fn between(site: &Site, rounds: usize) -> Result<Measured> {
     let (mut inbox, listening) = listened_to(site).await?;
     let mut listener = Other::start(args::LISTEN, &listening).await?;
     let limit = async || {
-        let mut took = Vec::with_capacity(SIGNALS);
-        for _ in 0..SIGNALS {
+        let mut took = Vec::with_capacity(plan.of(SIGNALS));
+        for _ in 0..plan.of(SIGNALS) {
             tokio::time::sleep(PAUSE).await;
             let begun = now().as_micros();
             inbox.deliver(&[1]).await?;
             inbox.notify().await?;
-            took.push(listener.heard(begun).await?);
+            took.push(heard(&mut listener, begun).await?);
         }
         Ok(median(took))
     };
@@ -117,18 +114,18 @@ pub async fn between(site: &Site, rounds: usize) -> Result<Measured> {
     let mut worker = Other::start(args::WORKER, &url).await?;
     parked(&abide).await?;
     let ours = async || {
-        let mut took = Vec::with_capacity(SIGNALS);
-        for _ in 0..SIGNALS {
+        let mut took = Vec::with_capacity(plan.of(SIGNALS));
+        for _ in 0..plan.of(SIGNALS) {
             let begun = now().as_micros();
             abide.signal("waker", GO, &1).await?;
-            took.push(worker.heard(begun).await?);
+            took.push(heard(&mut worker, begun).await?);
             parked(&abide).await?;
         }
         Ok(median(took))
     };
-    let round = middle(rounds, limit, ours).await?;
+    let round = middle(plan, limit, ours).await?;
     abide.close().await;
-    Ok(round.measured("µs", Floor::AtMost(ALLOWED)))
+    Ok(round.figure("µs").into())
 }
 
 /// An inbox, and the database that it lies in.
@@ -138,33 +135,11 @@ async fn listened_to(site: &Site) -> Result<(Inbox, String)> {
     Ok((inbox, url))
 }
 
-/// Another process, which prints the time whenever it was woken.
-struct Other {
-    #[expect(dead_code, reason = "held: killed when dropped")]
-    child: Child,
-    lines: Lines<BufReader<ChildStdout>>,
-}
-
-impl Other {
-    async fn start(as_what: &str, url: &str) -> Result<Self> {
-        let mut child = Command::new(std::env::current_exe()?)
-            .args([as_what, url])
-            .stdout(Stdio::piped())
-            .kill_on_drop(true)
-            .spawn()?;
-        let out = child.stdout.take().ok_or("the process has no output")?;
-        let mut lines = BufReader::new(out).lines();
-        // The first line says that it is ready.
-        lines.next_line().await?.ok_or("the process ended")?;
-        Ok(Self { child, lines })
-    }
-
-    /// Time from that moment until it was woken.
-    async fn heard(&mut self, begun: i64) -> Result<Duration> {
-        let line = self.lines.next_line().await?.ok_or("the process ended")?;
-        let micros = line.trim().parse::<i64>()?.saturating_sub(begun);
-        Ok(Duration::from_micros(u64::try_from(micros).unwrap_or(0)))
-    }
+/// Time from a moment until the other process was woken, which says when that was.
+async fn heard(other: &mut Other, begun: i64) -> Result<Duration> {
+    let micros = other.line().await?.trim().parse::<i64>()?;
+    let micros = micros.saturating_sub(begun);
+    Ok(Duration::from_micros(u64::try_from(micros).unwrap_or(0)))
 }
 
 /// The other process of the limit: listens.
@@ -194,7 +169,7 @@ pub async fn listen(url: &str) -> Result<()> {
 /// The other process of abide: an engine.
 pub async fn worker(url: &str) -> Result<()> {
     let abide = Abide::open(url).await?;
-    let waker = Waker::new(|| println!("{}", now().as_micros()));
+    let waker = Waker::new(|_| println!("{}", now().as_micros()));
     let _engine = engine(&abide, waker).await?;
     println!("ready");
     std::future::pending().await

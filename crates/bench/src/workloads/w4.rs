@@ -9,11 +9,12 @@ use serde_json::{Value, json};
 
 use super::{POLL_INTERVAL, engine};
 use crate::Result;
+use crate::args::Plan;
 use crate::limits::inbox::{BATCH, Inbox};
 use crate::machines::{Listening, Order};
+use crate::report::Measured;
 use crate::rounds::middle;
 use crate::site::{Site, connect};
-use crate::table::{Floor, Measured};
 
 /// Number of waiters where there are few.
 const FEW: usize = 1_000;
@@ -27,16 +28,17 @@ const STARTED: usize = 20_000;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Duration of one event that matches one of many, against one of few: the median of some.
-pub async fn size(site: &Site, rounds: usize, many: usize) -> Result<Measured> {
+pub async fn size(site: &Site, plan: &Plan) -> Result<Measured> {
     // Each event ends a wait; where few wait, so many are left when the last was published.
-    let few = Listeners::fill(site, FEW + (rounds + 1) * SINGLE).await?;
-    let many = Listeners::fill(site, many).await?;
+    let single = plan.of(SINGLE);
+    let few = Listeners::fill(site, plan.of(FEW) + (plan.rounds + 1) * single).await?;
+    let many = Listeners::fill(site, plan.of(plan.waiters)).await?;
     let (mut of_few, mut of_many) = (few.scattered(), many.scattered());
     // One here and one there: what else the computer does in a round slows both down alike.
     let of_round = Cell::new(0.0);
     let limit = async || {
         let (mut here, mut there) = (Vec::new(), Vec::new());
-        for (one, other) in of_few.by_ref().zip(of_many.by_ref()).take(SINGLE) {
+        for (one, other) in of_few.by_ref().zip(of_many.by_ref()).take(single) {
             here.push(few.publish(one).await?);
             there.push(many.publish(other).await?);
         }
@@ -44,23 +46,24 @@ pub async fn size(site: &Site, rounds: usize, many: usize) -> Result<Measured> {
         median_micros(here)
     };
     let ours = async || Ok(of_round.get());
-    let round = middle(rounds, limit, ours).await?;
+    let round = middle(plan, limit, ours).await?;
     few.abide.close().await;
     many.abide.close().await;
-    Ok(round.measured("µs", Floor::AtMost(1.5)))
+    Ok(round.figure("µs").into())
 }
 
 /// Events published a second, in batches of as many as the limit has in a transaction.
-pub async fn batch(site: &Site, rounds: usize) -> Result<Measured> {
-    let limit = async || Inbox::rate(site, BATCHED).await;
+pub async fn batch(site: &Site, plan: &Plan) -> Result<Measured> {
+    let batched = plan.of(BATCHED);
+    let limit = async || Inbox::rate(site, batched).await;
     let ours = async || {
-        let listeners = Listeners::fill(site, BATCHED).await?;
+        let listeners = Listeners::fill(site, batched).await?;
         let rate = listeners.publish_all().await?;
         listeners.abide.close().await;
         Ok(rate)
     };
-    let round = middle(rounds, limit, ours).await?;
-    Ok(round.measured("events/s", Floor::AtLeast(0.4)))
+    let round = middle(plan, limit, ours).await?;
+    Ok(round.figure("events/s").into())
 }
 
 /// Instances that wait for events of one type, each for one of its own; no engine runs.
