@@ -12,17 +12,19 @@ pub const USAGE: &str = "\
 Measures abide side by side with the database's own limit, and prints the ratios.
 
 usage: abide-bench [--only W1,W2] [--store sqlite|postgres] [--postgres URL] [--rounds N]
-                   [--waiters N] [--tiny]
+                   [--waiters N] [--grown N] [--held SECONDS] [--tiny]
                    [--json | --markdown] [--plots DIR]
 
   --only LIST       these workloads: W1, W2, W2F, START, W3a, W3a-2, W3b, W3b-1k, W3b-done, HTTP,
-                    W4-size, W4-batch, DISK, CACHE, MEM, OUTBOX, IDLE, DUE,
+                    W4-size, W4-batch, W5, W6, W6-held, W7, W8, DISK, CACHE, MEM, OUTBOX, IDLE, DUE,
                     REPLAY, REPLAY-db; all unless given
   --store STORE     sqlite or postgres; both unless given
   --postgres URL    measure on that server, as a role that may create databases (they are dropped again);
                     unless given, a private PostgreSQL is started and removed, with fsync on
   --rounds N        how often limit and abide are measured in turn; 5 unless given
   --waiters N       how many wait where W4-size has many; 100,000 unless given, 1,000,000 for the whole of it
+  --grown N         finished rows of W6, and a tenth as many scheduled ones; 500,000 unless given, 10,000,000 for the whole
+  --held SECONDS    how long W6-held holds a snapshot; 20 unless given, 600 for the whole
   --tiny            a hundredth of all numbers and times: shows that the bench works, and no figure means anything
   --json            print {\"rows\": [...]} instead of a table
   --markdown        print the section of docs/performance.md that has the figures
@@ -47,6 +49,8 @@ pub enum Mode {
     Worker(String),
     /// Be the server.
     Serve(String),
+    /// Be one of several processes that run an engine.
+    Drain(String),
     /// Be the process that keeps so many of so many workflows in memory.
     Cached(String, usize, usize),
 }
@@ -59,6 +63,10 @@ pub struct Plan {
     pub postgres: Option<String>,
     pub rounds: usize,
     pub waiters: usize,
+    /// Number of finished rows of W6.
+    pub grown: usize,
+    /// Time for which a snapshot is held.
+    pub held: Duration,
     pub tiny: bool,
     pub print: Print,
     /// Directory for plots.
@@ -97,6 +105,7 @@ pub const RESIDENT: &str = "--resident";
 pub const LISTEN: &str = "--listen";
 pub const WORKER: &str = "--worker";
 pub const SERVE: &str = "--serve";
+pub const DRAIN: &str = "--drain";
 pub const CACHED: &str = "--cached";
 
 /// Reads the arguments; the error says what would be right.
@@ -107,6 +116,8 @@ pub fn read(args: impl Iterator<Item = String>) -> Result<Mode, String> {
         postgres: None,
         rounds: 5,
         waiters: 100_000,
+        grown: 500_000,
+        held: Duration::from_secs(20),
         tiny: false,
         print: Print::Table,
         plots: None,
@@ -133,6 +144,7 @@ pub fn read(args: impl Iterator<Item = String>) -> Result<Mode, String> {
             LISTEN => return Ok(Mode::Listen(value("a connection string")?)),
             WORKER => return Ok(Mode::Worker(value("a connection string")?)),
             SERVE => return Ok(Mode::Serve(value("a connection string")?)),
+            DRAIN => return Ok(Mode::Drain(value("a connection string")?)),
             CACHED => {
                 let url = value("a connection string")?;
                 let workflows = within(&arg, &value("a number")?, 1..=1_000_000)?;
@@ -149,6 +161,11 @@ pub fn read(args: impl Iterator<Item = String>) -> Result<Mode, String> {
             "--rounds" => plan.rounds = within(&arg, &value("a number")?, 1..=99)?,
             "--waiters" => {
                 plan.waiters = within(&arg, &value("a number")?, 10_000..=1_000_000)?;
+            }
+            "--grown" => plan.grown = within(&arg, &value("a number")?, 1_000..=10_000_000)?,
+            "--held" => {
+                let seconds = within(&arg, &value("seconds")?, 1..=3_600)?;
+                plan.held = Duration::from_secs(seconds as u64);
             }
             _ => return Err(format!("there is no argument {arg}")),
         }
@@ -247,6 +264,7 @@ mod tests {
             ),
             ("--rounds 0", "1 to 99"),
             ("--waiters 1000", "10000 to 1000000"),
+            ("--held 0", "1 to 3600"),
             ("--fast", "no argument --fast"),
         ] {
             let mistake = read_line(line).unwrap_err();

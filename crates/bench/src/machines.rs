@@ -2,6 +2,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use abide::client::new_start;
 use abide::message::eq;
 use abide::time::{Timestamp, days};
 use abide::{Context, Event, Machine, Outcome, Signal, Step, done, next};
@@ -63,6 +64,27 @@ impl Machine for Ten {
             next(At::Work)
         } else {
             done(ctx.state().order)
+        }
+    }
+}
+
+/// Starts as many children as its state says, and is done when all of them have ended.
+pub struct Fan;
+
+impl Machine for Fan {
+    const NAME: &'static str = "bench-fan";
+    type Step = Stage;
+    type State = u32;
+    type Output = usize;
+
+    async fn step(&self, at: Stage, ctx: &mut Context<Self>) -> Outcome<Self> {
+        match at {
+            Stage::Park => {
+                let children = (0..u64::from(*ctx.state())).map(Order::new);
+                let children = children.map(|order| new_start(One, order));
+                ctx.spawn(children).then(Stage::Woken)
+            }
+            Stage::Woken => done(ctx.children().len()),
         }
     }
 }

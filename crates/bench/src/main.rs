@@ -60,6 +60,7 @@ fn answer(mode: Mode) -> Result<()> {
         }
         Mode::Listen(url) => runtime.block_on(workloads::w3a::listen(&url))?,
         Mode::Worker(url) => runtime.block_on(workloads::w3a::worker(&url))?,
+        Mode::Drain(url) => runtime.block_on(workloads::w8::drain(&url))?,
         Mode::Cached(url, workflows, kept) => {
             let kilobytes = workloads::cache::resident(&url, workflows, kept);
             println!("{}", runtime.block_on(kilobytes)?);

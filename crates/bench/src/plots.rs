@@ -336,7 +336,7 @@ fn escaped(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::Figure;
+    use crate::report::{Figure, Measured};
     use crate::workloads::Workload;
 
     #[test]
@@ -344,14 +344,27 @@ mod tests {
         let mut report = Report::default();
         let rate = Figure::new(41_000.0, 50_000.0, "instances/s");
         report.add(Workload::W1, Store::Sqlite, rate.into());
+        let held = Figure {
+            part: "claim",
+            ..Figure::new(2.0, 1.0, "ms")
+        };
+        let held = held
+            .detail("after 2.5 s", 1.5, "ms")
+            .detail("after 5.0 s", 2.0, "ms");
+        report.add(Workload::Held, Store::Sqlite, Measured::Figures(vec![held]));
         let dir = tempfile::tempdir().unwrap();
         let plots = write(&report, dir.path()).unwrap();
         let names: Vec<&str> = plots.iter().map(|(_, name)| name.as_str()).collect();
-        assert_eq!(names, ["rates-sqlite.svg"]);
+        assert_eq!(names, ["rates-sqlite.svg", "held.svg"]);
         let rates = std::fs::read_to_string(dir.path().join("rates-sqlite.svg")).unwrap();
         assert!(
             rates.contains(">41,000</text>") && rates.contains(">W1</text>"),
             "{rates}"
+        );
+        let held = std::fs::read_to_string(dir.path().join("held.svg")).unwrap();
+        assert!(
+            held.contains(">claim, sqlite</text>") && held.contains("<polyline"),
+            "{held}"
         );
     }
 

@@ -1,9 +1,9 @@
-//! Another process of this program, which tells things, line by line.
+//! Another process of this program, which is told things and tells things, line by line.
 
 use std::process::Stdio;
 
-use tokio::io::{AsyncBufReadExt, BufReader, Lines};
-use tokio::process::{Child, ChildStdout, Command};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
+use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
 use crate::Result;
 
@@ -11,6 +11,7 @@ use crate::Result;
 pub struct Other {
     #[expect(dead_code, reason = "held: killed when dropped")]
     child: Child,
+    input: ChildStdin,
     lines: Lines<BufReader<ChildStdout>>,
 }
 
@@ -19,12 +20,18 @@ impl Other {
     pub async fn start(as_what: &str, url: &str) -> Result<Self> {
         let mut child = Command::new(std::env::current_exe()?)
             .args([as_what, url])
+            .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .kill_on_drop(true)
             .spawn()?;
+        let input = child.stdin.take().ok_or("the process has no input")?;
         let out = child.stdout.take().ok_or("the process has no output")?;
         let lines = BufReader::new(out).lines();
-        let mut other = Self { child, lines };
+        let mut other = Self {
+            child,
+            input,
+            lines,
+        };
         other.line().await?;
         Ok(other)
     }
@@ -33,4 +40,15 @@ impl Other {
     pub async fn line(&mut self) -> Result<String> {
         Ok(self.lines.next_line().await?.ok_or("the process ended")?)
     }
+
+    /// Has it begin.
+    pub async fn go(&mut self) -> Result<()> {
+        Ok(self.input.write_all(b"go\n").await?)
+    }
+}
+
+/// Waits until the other side has this process begin. Blocks its thread: there is nothing else to do.
+pub fn wait_to_go() -> Result<()> {
+    std::io::stdin().read_line(&mut String::new())?;
+    Ok(())
 }

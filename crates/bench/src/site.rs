@@ -215,6 +215,16 @@ impl Databases {
         Ok(Some(count.try_get(0)?))
     }
 
+    /// Number of deadlocks in a database so far.
+    pub async fn deadlocks(&self, url: &str) -> Result<f64> {
+        const COUNT: &str = "select deadlocks::float8 from pg_stat_database where datname = $1";
+        let admin = self.admin().await?;
+        Ok(admin
+            .query_one(COUNT, &[&database_of(url)?])
+            .await?
+            .try_get(0)?)
+    }
+
     /// Waits until no other connection to a database is open: what they did is then in its statistics.
     pub async fn left_alone(&self, url: &str) -> Result<()> {
         const OPEN: &str = "select count(*) from pg_stat_activity \

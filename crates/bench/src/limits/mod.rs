@@ -4,7 +4,6 @@ pub mod inbox;
 mod postgres;
 mod sqlite;
 
-#[cfg(test)]
 pub use sqlite::open;
 
 use abide::InstanceId;

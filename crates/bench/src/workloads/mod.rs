@@ -5,6 +5,7 @@ mod disk;
 mod due;
 pub mod http;
 mod idle;
+mod load;
 pub mod memory;
 mod outbox;
 mod replay;
@@ -15,6 +16,10 @@ mod w2f;
 pub mod w3a;
 mod w3b;
 mod w4;
+mod w5;
+mod w6;
+mod w7;
+pub mod w8;
 
 use std::time::{Duration, Instant};
 
@@ -54,6 +59,11 @@ pub enum Workload {
     Http,
     W4Size,
     W4Batch,
+    W5,
+    W6,
+    Held,
+    W7,
+    W8,
     Disk,
     Cache,
     Memory,
@@ -79,6 +89,11 @@ impl Workload {
         Self::Http,
         Self::W4Size,
         Self::W4Batch,
+        Self::W5,
+        Self::W6,
+        Self::Held,
+        Self::W7,
+        Self::W8,
         Self::Disk,
         Self::Cache,
         Self::Memory,
@@ -103,6 +118,11 @@ impl Workload {
             Self::Http => "HTTP",
             Self::W4Size => "W4-size",
             Self::W4Batch => "W4-batch",
+            Self::W5 => "W5",
+            Self::W6 => "W6",
+            Self::Held => "W6-held",
+            Self::W7 => "W7",
+            Self::W8 => "W8",
             Self::Disk => "DISK",
             Self::Cache => "CACHE",
             Self::Memory => "MEM",
@@ -145,6 +165,17 @@ impl Workload {
             Self::W4Batch => {
                 "events published 200 at a time, each for one of 20,000 waiters, against signals by hand, as in W3b"
             }
+            Self::W5 => "children of 100 parents with 1,000 each, joined, against W1",
+            Self::W6 => "W1 beside finished and scheduled rows (--grown), against W1 alone",
+            Self::Held => {
+                "median from a start to its committed step, and from a signal to its step, at the end of a time in which a snapshot is held (--held), against before"
+            }
+            Self::W7 => {
+                "from a start to its committed step, and from a signal to its step, at half of the highest rate"
+            }
+            Self::W8 => {
+                "40,000 instances of one step run by eight engines in processes of their own, against one"
+            }
             Self::Disk => "bytes on disk of a finished instance of one step, with its history",
             Self::Cache => "resident memory of a waiting workflow whose code is kept",
             Self::Memory => "resident memory of an idle engine over 1,000,000 scheduled instances",
@@ -175,7 +206,11 @@ impl Workload {
             Self::Http => (AtLeast(0.8), AtLeast(0.7)),
             Self::W4Size => (AtMost(1.5), AtMost(1.5)),
             Self::W4Batch => (AtLeast(0.35), AtLeast(0.35)),
-            Self::Disk | Self::Cache => (AtMost(1.0), AtMost(1.0)),
+            Self::W5 => (AtLeast(0.6), AtLeast(0.6)),
+            Self::W6 => (AtLeast(0.9), AtLeast(0.9)),
+            Self::Held => (AtMost(1.5), AtMost(1.5)),
+            Self::W8 => (AtLeast(0.8), AtLeast(0.8)),
+            Self::W7 | Self::Disk | Self::Cache => (AtMost(1.0), AtMost(1.0)),
             Self::Memory | Self::Due | Self::Idle | Self::Replay | Self::ReplayStored => {
                 (AtMost(1.0), AtMost(1.0))
             }
@@ -200,6 +235,11 @@ impl Workload {
             Self::Http => http::run(site, plan).await,
             Self::W4Size => w4::size(site, plan).await,
             Self::W4Batch => w4::batch(site, plan).await,
+            Self::W5 => w5::run(site, plan).await,
+            Self::W6 => w6::run(site, plan).await,
+            Self::Held => w6::held(site, plan).await,
+            Self::W7 => w7::run(site, plan).await,
+            Self::W8 => w8::run(site, plan).await,
             Self::Disk => disk::run(site, plan).await,
             Self::Cache => cache::run(site, plan).await,
             Self::Memory => memory::run(site, plan).await,
