@@ -197,11 +197,11 @@ impl Post<'_> {
             let row = found.as_ref().and_then(|found| self.ledger.get(found.id));
             let row = row.map(|account| &account.row);
             match (row, &delivery.target, delivery.hold_for) {
+                // Nearly every inbox has room for the whole batch.
+                (Some(row), _, _) if !row.status.is_terminal() && row.inbox.bytes + all <= most => {
+                }
                 (Some(row), _, _) if !row.status.is_terminal() => {
-                    // Nearly every inbox has room for the whole batch.
-                    if row.inbox.bytes + all > most {
-                        *coming.entry(row.id).or_default() += room_for(delivery);
-                    }
+                    *coming.entry(row.id).or_default() += room_for(delivery);
                 }
                 (_, Target::Key(key), Some(_)) => drop(keys.insert(key.clone())),
                 _ => {}
