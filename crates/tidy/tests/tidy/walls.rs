@@ -124,6 +124,12 @@ const CRATES: &[Crate] = &[
         avoids: &[],
     },
     Crate {
+        name: "abide-instructions",
+        uses: &["abide-kernel"],
+        tests_use: &[],
+        avoids: SQL,
+    },
+    Crate {
         name: "abide-tidy",
         uses: &[],
         tests_use: &[],
