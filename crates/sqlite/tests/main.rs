@@ -13,6 +13,7 @@ mod inbox;
 mod lookback;
 mod opening;
 mod remembering;
+mod starting;
 mod watching;
 mod within;
 mod workflows;
