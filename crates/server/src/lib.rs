@@ -11,6 +11,7 @@ pub mod demo;
 pub mod graphs;
 pub mod hooks;
 pub mod http;
+mod log;
 pub mod metrics;
 pub mod nats;
 pub mod serve;

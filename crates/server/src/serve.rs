@@ -24,6 +24,7 @@ use tracing_subscriber::prelude::*;
 
 use crate::hooks::Scheme;
 use crate::http::{self, App};
+use crate::log::Log;
 use crate::nats::Sources;
 use crate::settings::{self, LogFormat, SettingError, Settings, hidden};
 use crate::telemetry::{Given, TraceError, Traces, report_runs};
@@ -112,7 +113,7 @@ pub fn observe(settings: &Settings) -> Result<Traces, ServeError> {
         });
     // The level was validated when the settings were read.
     let filter: tracing_subscriber::EnvFilter = settings.log_level.parse().unwrap_or_default();
-    let layer = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+    let layer = tracing_subscriber::fmt::layer().with_writer(Log::to(std::io::stderr()));
     let log = match format {
         LogFormat::Text => layer
             .with_ansi(std::io::stderr().is_terminal())

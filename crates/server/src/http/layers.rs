@@ -19,6 +19,7 @@ use super::budgets::{Admission, Kind, Permit, Wait};
 use super::problem::DiskFull;
 use super::{App, Caller, Problem, once};
 use crate::auth::Role;
+use crate::log::ACCESS;
 use crate::metrics;
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -80,14 +81,14 @@ fn report(method: &Method, route: &str, status: StatusCode, took: Duration, id: 
     let request_id = id.to_str().unwrap_or_default();
     match (status, is_probe(route)) {
         (500..=599, _) => {
-            tracing::warn!(target: "abide::access", method, route, status, ms, request_id, "request")
+            tracing::warn!(target: ACCESS, method, route, status, ms, request_id, "request")
         }
         // Each prober sends several a minute; at the level `info` they would hide the other requests.
         (_, true) => {
-            tracing::debug!(target: "abide::access", method, route, status, ms, request_id, "request")
+            tracing::debug!(target: ACCESS, method, route, status, ms, request_id, "request")
         }
         (_, false) => {
-            tracing::info!(target: "abide::access", method, route, status, ms, request_id, "request")
+            tracing::info!(target: ACCESS, method, route, status, ms, request_id, "request")
         }
     }
 }

@@ -307,6 +307,7 @@ async fn the_access_log_tells_of_each_request_and_of_no_secret() {
     let last = server.http.get(server.at("/v1/workers"));
     let last = last.header("x-request-id", "my-id-2");
     last.send().await.unwrap();
+    server.logs("my-id-2", 1).await;
     let log = server.log();
     assert!(!log.contains("geheim"), "{log}");
     let lines: Vec<Value> = log

@@ -534,6 +534,7 @@ async fn a_token_is_shown_once_and_never_stored() {
             .0,
         404
     );
+    server.logs("\"status\":404", 1).await;
     let log = server.log();
     let files: Vec<u8> = ["abide.db", "abide.db-wal"]
         .iter()
