@@ -393,9 +393,9 @@ pub(crate) fn rejected(
 
 /// Returns the signal that the target waits for, if the command's name is similar to it.
 fn meant<'a>(row: &'a Row, command: &Command) -> Option<&'a Name> {
-    let awaits = row.awaits.as_ref()?;
     let is_parked = row.status == Status::AwaitingSignal && command.kind == CommandKind::Signal;
-    similar::meant(&command.name, &awaits.names).filter(|_| is_parked)
+    let awaits = row.awaits.as_ref().filter(|_| is_parked)?;
+    similar::meant(&command.name, &awaits.names)
 }
 
 /// Returns the answer to the sender of a refused command.
