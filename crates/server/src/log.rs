@@ -1,12 +1,18 @@
 //! The log. Lines about answered requests are written by a thread of its own, many at once, so that no request waits for
 //! whoever reads the log. All other lines are written at once.
 
+use std::fmt::{self, Debug};
 use std::io::{self, Write};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tracing::{Level, Metadata};
-use tracing_subscriber::fmt::MakeWriter;
+use serde::Serialize;
+use tracing::field::{Field, Visit};
+use tracing::{Event, Level, Metadata, Subscriber};
+use tracing_subscriber::fmt::format::{self, Format, Writer};
+use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, MakeWriter};
+use tracing_subscriber::registry::LookupSpan;
 
 /// The target of lines about answered requests.
 pub(crate) const ACCESS: &str = "abide::access";
@@ -126,6 +132,87 @@ impl<W: Write> Write for Line<'_, W> {
     }
 }
 
+/// The format of lines as JSON. Every request has one about it, so these are written here, as the general format writes
+/// them, with half of the instructions.
+pub(crate) struct Json(pub Format<format::Json>);
+
+impl<S, N> FormatEvent<S, N> for Json
+where
+    S: Subscriber + for<'l> LookupSpan<'l>,
+    N: for<'w> FormatFields<'w> + 'static,
+{
+    fn format_event(
+        &self,
+        context: &FmtContext<'_, S, N>,
+        mut line: Writer<'_>,
+        event: &Event<'_>,
+    ) -> fmt::Result {
+        let about = event.metadata();
+        if about.target() != ACCESS || context.lookup_current().is_some() {
+            return self.0.format_event(context, line, event);
+        }
+        line.write_str(r#"{"timestamp":""#)?;
+        SystemTime.format_time(&mut line)?;
+        write!(line, r#"","level":"{}""#, about.level())?;
+        let mut fields = Fields {
+            line: &mut line,
+            written: Ok(()),
+        };
+        event.record(&mut fields);
+        fields.text("target", ACCESS);
+        fields.written?;
+        line.write_str("}\n")
+    }
+}
+
+/// Writes the fields of an event.
+struct Fields<'f, 'w> {
+    line: &'f mut Writer<'w>,
+    written: fmt::Result,
+}
+
+impl Fields<'_, '_> {
+    fn write(&mut self, name: &str, quote: &str, value: &str) {
+        let parts = [",\"", name, "\":", quote, value, quote];
+        let mut parts = parts.into_iter();
+        let written = parts.try_for_each(|part| self.line.write_str(part));
+        self.written = self.written.and(written);
+    }
+
+    fn text(&mut self, name: &str, text: &str) {
+        let is_plain = |byte: &u8| *byte >= b' ' && *byte != b'"' && *byte != b'\\';
+        match text.as_bytes().iter().all(is_plain) {
+            true => self.write(name, "\"", text),
+            false => self.json(name, text),
+        }
+    }
+
+    fn json<T: Serialize + ?Sized>(&mut self, name: &str, value: &T) {
+        match serde_json::to_string(value) {
+            Ok(value) => self.write(name, "", &value),
+            Err(_) => self.written = Err(fmt::Error),
+        }
+    }
+}
+
+impl Visit for Fields<'_, '_> {
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.text(field.name(), value);
+    }
+
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        self.json(field.name(), &value);
+    }
+
+    fn record_f64(&mut self, field: &Field, value: f64) {
+        self.json(field.name(), &value);
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        self.text(field.name(), &format!("{value:?}"));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::mpsc;
@@ -159,6 +246,46 @@ mod tests {
             .with_writer(Log::to(Sent(sender)));
         tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), run);
         written
+    }
+
+    /// The lines in a format as JSON, without their times.
+    fn in_json<F>(format: F) -> Vec<String>
+    where
+        F: FormatEvent<tracing_subscriber::Registry, format::JsonFields> + Send + Sync + 'static,
+    {
+        let (sender, written) = mpsc::channel();
+        let layer = tracing_subscriber::fmt::layer()
+            .json()
+            .event_format(format)
+            .with_writer(Log::to(Sent(sender)));
+        tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), || {
+            for route in ["/v1/instances", "a\"b\\\n\u{1}é"] {
+                let (method, status, ms, request_id) = ("GET", 202_u16, 0.125_f64, "0f-1");
+                tracing::info!(target: ACCESS, method, route, status, ms, request_id, "request");
+                tracing::warn!(target: ACCESS, method, status, ms = f64::NAN, "request");
+                tracing::warn!(route, count = -3, is = true, "another line");
+            }
+            let _in_span = tracing::info_span!("outer", n = 1).entered();
+            tracing::warn!(target: ACCESS, status = 500_u16, "request");
+        });
+        let lines: String = written.try_iter().collect();
+        let lines = lines.lines().map(|line| {
+            let (time, rest) = line.split_once(",").unwrap();
+            assert!(
+                time.starts_with("{\"timestamp\":\"20") && time.ends_with("Z\""),
+                "{line}"
+            );
+            rest.to_owned()
+        });
+        lines.collect()
+    }
+
+    #[test]
+    fn a_line_about_a_request_is_written_as_the_general_format_writes_it() {
+        let general = Format::default().json().flatten_event(true);
+        let expected = in_json(general.clone());
+        assert_eq!(expected.len(), 7);
+        assert_eq!(in_json(Json(general)), expected);
     }
 
     #[test]

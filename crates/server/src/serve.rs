@@ -20,11 +20,12 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
+use tracing_subscriber::fmt::format::Format;
 use tracing_subscriber::prelude::*;
 
 use crate::hooks::Scheme;
 use crate::http::{self, App};
-use crate::log::Log;
+use crate::log::{Json, Log};
 use crate::nats::Sources;
 use crate::settings::{self, LogFormat, SettingError, Settings, hidden};
 use crate::telemetry::{Given, TraceError, Traces, report_runs};
@@ -119,7 +120,14 @@ pub fn observe(settings: &Settings) -> Result<Traces, ServeError> {
             .with_ansi(std::io::stderr().is_terminal())
             .with_filter(filter)
             .boxed(),
-        LogFormat::Json => layer.json().flatten_event(true).with_filter(filter).boxed(),
+        LogFormat::Json => {
+            let format = Json(Format::default().json().flatten_event(true));
+            layer
+                .json()
+                .event_format(format)
+                .with_filter(filter)
+                .boxed()
+        }
     };
     let registry = tracing_subscriber::registry().with(log);
     #[cfg(feature = "otel")]
