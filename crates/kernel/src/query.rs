@@ -299,7 +299,7 @@ pub fn read_siblings(text: &str) -> Result<Vec<Siblings>, String> {
             .zip(version)
             .map(|(machine, version)| Lane { machine, version });
         Ok(Siblings {
-            status: Status::from_code(status).map_err(|error| error.to_string())?,
+            status: Status::from_code(status).ok_or_else(|| format!("{status} is not a status"))?,
             is_due: is_due != 0,
             runs_on: queue.zip(lane),
             count,

@@ -2,6 +2,7 @@
 
 use abide_core::model::{Extra, InstanceId};
 use abide_core::rules::liveness::Around;
+use abide_core::sql;
 use abide_kernel::{
     Error, Result, Stamp, Surroundings, read_pending_names, read_siblings, read_unmatched,
 };
@@ -18,17 +19,18 @@ use crate::txn::Transaction;
 /// Indexes: `instances_pkey`; `signals_pending`, from which the arguments are not read; `workers_pkey`;
 /// `instances_partition_front`; `instances_children`, the newest first; `waiters_pkey`; `events_of_type`, the newest of
 /// each.
-pub const AROUND: &str = "\
+pub const AROUND: &str = sql!(
+    "\
 select i.id, i.status, i.step_seq, i.attempt, i.updated_at, i.extra::text, \
     (select count(*) from abide.signals s \
-        where s.instance_id = i.id and s.kind = 0 and s.status in (1, 2))::int, \
+        where s.instance_id = i.id and s.kind = @signal and s.status in (@pending))::int, \
     (select count(*) from abide.signals s \
-        where s.instance_id = i.id and s.kind >= 1 and s.status in (1, 2))::int, \
+        where s.instance_id = i.id and s.kind >= @update and s.status in (@pending))::int, \
     missed.id, newest.id, newest.message_sequence, \
     exists (select 1 from abide.workers w where w.id = i.worker), \
-    i.status = 2 and i.behind and exists ( \
+    i.status = @runnable and i.behind and exists ( \
         select 1 from abide.instances p where p.partition_key = i.partition_key and not p.behind \
-            and p.status in (2, 3)), \
+            and p.status in (@contending)), \
     children.standing, pending.names, unmatched.event \
 from unnest((select $1::bigint[])) as f(id) \
 cross join lateral ( \
@@ -37,10 +39,10 @@ cross join lateral ( \
     from abide.instances i where i.id = f.id offset 0 \
 ) i \
 left join lateral ( \
-    select m.id from json_array_elements_text(case when i.status = 4 then i.extra #> '{awaits,names}' end) as n(name) \
+    select m.id from json_array_elements_text(case when i.status = @awaiting_signal then i.extra #> '{awaits,names}' end) as n(name) \
     cross join lateral ( \
         select s.id, s.message_sequence from abide.signals s \
-        where s.instance_id = i.id and s.kind = 0 and s.name = n.name and s.status in (1, 2) \
+        where s.instance_id = i.id and s.kind = @signal and s.name = n.name and s.status in (@pending) \
             and s.message_sequence > coalesce((i.extra #>> '{inbox,handed}')::bigint, 0) \
         order by s.message_sequence limit 1 \
     ) m \
@@ -48,7 +50,7 @@ left join lateral ( \
 ) missed on true \
 left join lateral ( \
     select s.id, s.message_sequence from abide.signals s \
-    where i.status in (1, 4, 5) and s.instance_id = i.id and s.kind >= 1 and s.status in (1, 2) \
+    where i.status in (@parked) and s.instance_id = i.id and s.kind >= @update and s.status in (@pending) \
     order by s.message_sequence desc limit 1 \
 ) newest on true \
 left join lateral ( \
@@ -57,12 +59,12 @@ left join lateral ( \
         select c.status, c.is_due, c.queue, c.machine, c.version, count(*) as number \
         from ( \
             select b.status, (b.due_at is not null)::int as is_due, \
-                case when b.status = 2 then b.queue end as queue, \
-                case when b.status = 2 then b.machine end as machine, \
-                case when b.status = 2 then b.version end as version \
+                case when b.status = @runnable then b.queue end as queue, \
+                case when b.status = @runnable then b.machine end as machine, \
+                case when b.status = @runnable then b.version end as version \
             from abide.instances b \
-            where i.status = 5 and b.parent_id = i.id \
-                and b.parent_barrier >= case when i.kind = 1 then 0 else coalesce((i.extra #>> '{family,barrier}')::int, 0) end \
+            where i.status = @awaiting_children and b.parent_id = i.id \
+                and b.parent_barrier >= case when i.kind = @workflow then 0 else coalesce((i.extra #>> '{family,barrier}')::int, 0) end \
             order by b.parent_barrier desc, b.id desc limit 20000 \
         ) c \
         group by c.status, c.is_due, c.queue, c.machine, c.version \
@@ -71,7 +73,7 @@ left join lateral ( \
 left join lateral ( \
     select json_agg(json_build_array(p.name, p.id))::text as names from ( \
         select s.name, min(s.id) as id from abide.signals s \
-        where i.status = 4 and s.instance_id = i.id and s.kind = 0 and s.status in (1, 2) \
+        where i.status = @awaiting_signal and s.instance_id = i.id and s.kind = @signal and s.status in (@pending) \
         group by s.name limit 20 \
     ) p \
 ) pending on true \
@@ -79,7 +81,7 @@ left join lateral ( \
     select json_build_array(e.sequence, w.event_type, e.event_id)::text as event \
     from ( \
         select w.event_type, min(w.since) as since from abide.waiters w \
-        where i.status = 4 and w.instance_id = i.id group by w.event_type limit 20 \
+        where i.status = @awaiting_signal and w.instance_id = i.id group by w.event_type limit 20 \
     ) w \
     cross join lateral ( \
         select n.sequence, n.event_id, n.published_at from abide.events n where n.event_type = w.event_type \
@@ -87,7 +89,8 @@ left join lateral ( \
     ) e \
     where e.published_at > w.since \
     order by e.sequence desc limit 1 \
-) unmatched on true";
+) unmatched on true"
+);
 
 /// Reads the surroundings of locked rows.
 pub(crate) async fn around(

@@ -10,34 +10,95 @@ use crate::param::Param;
 /// hidden in sub-selects: a planner that sees how many rows there are joins with a hash over the whole table while the
 /// table is small, and keeps that plan when it has grown.
 macro_rules! arrays {
-    ($first:literal $name:ident $kind:ident $(, $number:literal $names:ident $kinds:ident)* $(,)?) => {
-        concat!(
-            "(select unnest((select $", $first, "::", stringify!($kind), "[])) as ", stringify!($name),
-            $(", unnest((select $", $number, "::", stringify!($kinds), "[])) as ", stringify!($names),)*
-            ")"
-        )
+    ($($columns:tt)*) => {
+        concat!("(select ", $crate::arrays::unnest!($($columns)*), ")")
     };
 }
 pub(crate) use arrays;
 
-/// The same sub-select for a single row, whose columns are single values.
+macro_rules! unnest {
+    ($first:literal $name:ident $kind:ident $(, $number:literal $names:ident $kinds:ident)* $(,)?) => {
+        concat!(
+            "unnest((select $", $first, "::", stringify!($kind), "[])) as ", stringify!($name),
+            $(", unnest((select $", $number, "::", stringify!($kinds), "[])) as ", stringify!($names),)*
+        )
+    };
+}
+pub(crate) use unnest;
+
+/// The columns of the same sub-select for a single row, whose columns are single values.
 macro_rules! single {
     ($first:literal $name:ident $kind:ident $(, $number:literal $names:ident $kinds:ident)* $(,)?) => {
         concat!(
-            "(select $", $first, "::", stringify!($kind), " as ", stringify!($name),
+            "$", $first, "::", stringify!($kind), " as ", stringify!($name),
             $(", $", $number, "::", stringify!($kinds), " as ", stringify!($names),)*
-            ")"
         )
     };
 }
 pub(crate) use single;
 
-/// Declares both forms of a statement: its text before the rows, the columns of the rows, and its text after them.
+/// Declares the columns that statements write, as a table: the parameter, the name and the type of each, and its value
+/// in a row. A value may use `?`.
+macro_rules! columns {
+    (
+        $(#[$doc:meta])*
+        $table:ident: |$row:ident: $type:ty| {
+            $first:literal $name:ident $kind:ident: $value:expr,
+            $second:literal $next:ident $type_of_next:ident: $value_of_next:expr,
+            $($number:literal $names:ident $kinds:ident: $values:expr,)*
+        }
+    ) => {
+        $(#[$doc])*
+        pub(crate) enum $table {}
+
+        #[allow(dead_code, reason = "no table needs all of the texts")]
+        impl $table {
+            /// The names: `id, kind`.
+            pub const NAMES: &str =
+                concat!(stringify!($name), ", ", stringify!($next) $(, ", ", stringify!($names))*);
+            /// The same, of the rows `c`: `c.id, c.kind`.
+            pub const OF_C: &str =
+                concat!("c.", stringify!($name), ", c.", stringify!($next) $(, ", c.", stringify!($names))*);
+            /// Assignments of all but the first: `kind = c.kind`.
+            pub const SET: &str = concat!(
+                stringify!($next), " = c.", stringify!($next)
+                $(, ", ", stringify!($names), " = c.", stringify!($names))*
+            );
+            /// The columns of rows that are parallel arrays.
+            pub const MANY: &str = $crate::arrays::unnest!(
+                $first $name $kind, $second $next $type_of_next $(, $number $names $kinds)*
+            );
+            /// The columns of a single row.
+            pub const ONE: &str = $crate::arrays::single!(
+                $first $name $kind, $second $next $type_of_next $(, $number $names $kinds)*
+            );
+
+            /// The parameters, as arrays.
+            pub fn params(rows: &[$type]) -> abide_kernel::Result<Vec<$crate::param::Param>> {
+                Ok(vec![
+                    $crate::param::Param::each(rows, |$row| Ok($value))?,
+                    $crate::param::Param::each(rows, |$row| Ok($value_of_next))?,
+                    $($crate::param::Param::each(rows, |$row| Ok($values))?,)*
+                ])
+            }
+        }
+    };
+}
+pub(crate) use columns;
+
+/// Declares both forms of a statement: its text before the rows, the columns of the rows or their table, and its text
+/// after them.
 macro_rules! forms {
     ($($before:expr),+ ; [$($columns:tt)*] ; $($after:expr),+ $(,)?) => {
         Forms {
-            many: concat!($($before,)+ $crate::arrays::arrays!($($columns)*), $($after),+),
-            one: concat!($($before,)+ $crate::arrays::single!($($columns)*), $($after),+),
+            many: abide_core::sql!($($before,)+ $crate::arrays::arrays!($($columns)*), $($after),+),
+            one: abide_core::sql!($($before,)+ "(select ", $crate::arrays::single!($($columns)*), ")", $($after),+),
+        }
+    };
+    ($($before:expr),+ ; $table:ident ; $($after:expr),+ $(,)?) => {
+        Forms {
+            many: abide_core::sql!($($before,)+ "(select ", $table::MANY, ")", $($after),+),
+            one: abide_core::sql!($($before,)+ "(select ", $table::ONE, ")", $($after),+),
         }
     };
 }

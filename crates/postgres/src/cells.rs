@@ -101,13 +101,22 @@ value!(Epoch, i64, |raw| Ok(Epoch(raw)));
 value!(BarrierNumber, i32, |raw| Ok(BarrierNumber(raw)));
 value!(Priority, i16, |raw| Ok(Priority(raw)));
 value!(Status, i16, |raw| Status::from_code(raw)
-    .map_err(|error| Error::Broken(error.to_string())));
-value!(Cause, i16, |raw| Ok(Cause::from_code(raw)));
-value!(Kind, i16, |raw| Ok(Kind::from_code(raw)));
+    .ok_or_else(|| Error::Broken(format!("{raw} is not a status"))));
+// An unknown number in these was written by a newer release.
+value!(Cause, i16, |raw| Ok(
+    Cause::from_code(raw).unwrap_or_default()
+));
+value!(
+    Kind,
+    i16,
+    |raw| Ok(Kind::from_code(raw).unwrap_or_default())
+);
 value!(WaitKind, &'r str, |raw| WaitKind::named(raw).ok_or_else(
     || Error::Broken(format!("{raw:?} is not a kind of wait"))
 ));
-value!(CommandKind, i16, |raw| Ok(CommandKind::from_code(raw)));
+value!(CommandKind, i16, |raw| Ok(
+    CommandKind::from_code(raw).unwrap_or_default()
+));
 value!(CommandStatus, i16, |raw| CommandStatus::from_code(raw)
     .ok_or_else(|| Error::Broken(format!(
         "{raw} is not a status of a record"

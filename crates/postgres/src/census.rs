@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use abide_core::model::{Lane, Status};
 use abide_core::rules::liveness::FAILURES_HEALTHY;
+use abide_core::sql;
 use abide_kernel::{ENDED_COUNTED, READY_LANES, ReadyLane, Result, Tally};
 
 use crate::cells::each;
@@ -12,35 +13,39 @@ use crate::pool::Pool;
 use crate::read::ask;
 
 /// The lanes with claimable rows, one index step per lane. Index: `instances_claimable`. Locks nothing.
-pub const READY: &str = "\
+pub const READY: &str = sql!(
+    "\
 with recursive lanes as ( \
-    (select queue, machine, version from abide.instances where status = 2 and not behind \
+    (select queue, machine, version from abide.instances where status = @runnable and not behind \
         order by queue, machine, version limit 1) \
     union all \
     select n.queue, n.machine, n.version from lanes l cross join lateral ( \
         select i.queue, i.machine, i.version from abide.instances i \
-        where i.status = 2 and not i.behind \
+        where i.status = @runnable and not i.behind \
             and (i.queue, i.machine, i.version) > (l.queue, l.machine, l.version) \
         order by i.queue, i.machine, i.version limit 1 \
     ) n \
-) select queue, machine, version from lanes limit $1";
+) select queue, machine, version from lanes limit $1"
+);
 
 /// The number of blocked instances, and of failing ones. Indexes: `instances_blocked`, and those of
 /// [`read::DEPTHS`](crate::read::DEPTHS).
-pub const UNWELL: &str = "\
+pub const UNWELL: &str = sql!(
+    "\
 select \
-    (select count(*) from abide.instances where status = 1 and due_at is null), \
+    (select count(*) from abide.instances where status = @scheduled and due_at is null), \
     (select count(*) from ( \
-        select kind, attempt - coalesce((extra::json ->> 'deaths')::int, 0) as failures, last_error from abide.instances where status = 2 and not behind \
+        select kind, attempt - coalesce((extra::json ->> 'deaths')::int, 0) as failures, last_error from abide.instances where status = @runnable and not behind \
         union all \
         select kind, attempt - coalesce((extra::json ->> 'deaths')::int, 0) as failures, last_error from abide.instances \
-            where status = 2 and behind and partition_key is not null \
+            where status = @runnable and behind and partition_key is not null \
         union all \
-        select kind, attempt - coalesce((extra::json ->> 'deaths')::int, 0) as failures, last_error from abide.instances where status = 3 \
+        select kind, attempt - coalesce((extra::json ->> 'deaths')::int, 0) as failures, last_error from abide.instances where status = @executing \
         union all \
-        select kind, attempt - coalesce((extra::json ->> 'deaths')::int, 0) as failures, last_error from abide.instances where status in (1, 4, 5) \
-            and not (status = 1 and due_at is null) \
-    ) live where last_error is not null and (failures > $1 or kind = 1))";
+        select kind, attempt - coalesce((extra::json ->> 'deaths')::int, 0) as failures, last_error from abide.instances where status in (@parked) \
+            and not (status = @scheduled and due_at is null) \
+    ) live where last_error is not null and (failures > $1 or kind = @workflow))"
+);
 
 /// The number of ended instances by status, counted up to a limit. Index: `instances_finished`.
 pub const ENDED: &str = "\

@@ -7,6 +7,7 @@ use abide_core::model::{
     BarrierNumber, Child, Claim, Claimed, Extra, Inbox, InstanceId, Key, Lane, Name, ParentRef,
     Priority, Timestamp,
 };
+use abide_core::sql;
 use abide_kernel::{ClaimRequest, INBOX_WHOLE_BYTES, Result};
 use tokio_postgres::Row;
 
@@ -41,54 +42,47 @@ macro_rules! fits {
 /// rows; rows that others have locked are skipped. The update finds them again by their physical location, which cannot
 /// change under the lock, so no plan can turn that into a scan. The limit is hidden in a sub-select: a planner that
 /// sees it may fetch and sort the whole lane if it estimates that the lane has few rows.
-pub const CLAIM: &str = concat!(
+pub const CLAIM: &str = sql! {
     "update abide.instances i \
-    set status = 3, worker = $1, epoch = greatest(i.epoch, $8) + 1, updated_at = $2, \
+    set status = @executing, worker = $1, epoch = greatest(i.epoch, $8) + 1, updated_at = $2, \
         lease_until = $7 \
     where i.ctid = any(array( \
         select ctid from abide.instances \
-        where status = 2 and not behind and queue = $3 and machine = $4 and version = $5 and ",
-    fits!(""),
+        where status = @runnable and not behind and queue = $3 and machine = $4 and version = $5 and ", fits!(""),
     " order by priority, due_at, id limit (select $6::bigint) for update skip locked)) \
-    returning i.parent_id, ",
-    claimed_columns!()
-);
+    returning i.parent_id, ", claimed_columns!()
+};
 
 /// Claims the first rows of several lanes of a queue (rules 6.1, 6.2).
 ///
 /// It first counts, without locks, how many of the first rows are in each lane. Then it locks that many rows of each
 /// lane and skips rows that others have locked. So it locks no more rows than it claims, and it never steps over rows
 /// of other lanes. Index: `instances_claimable`. Locks: the rows, lane by lane, without waiting.
-pub const CLAIM_LANES: &str = concat!(
+pub const CLAIM_LANES: &str = sql! {
     "with lanes as materialized ( \
-        select * from ",
-    arrays!(4 machine text, 5 version int),
-    " l \
+        select * from ", arrays!(4 machine text, 5 version int), " l \
     ), shares as materialized ( \
         select machine, version, count(*) as share from ( \
             select l.machine, l.version from lanes l cross join lateral ( \
                 select i.priority, i.due_at, i.id from abide.instances i \
-                where i.status = 2 and not i.behind and i.queue = $3 and i.machine = l.machine \
-                    and i.version = l.version and ",
-    fits!("i."),
+                where i.status = @runnable and not i.behind and i.queue = $3 and i.machine = l.machine \
+                    and i.version = l.version and ", fits!("i."),
     " order by i.priority, i.due_at, i.id limit (select $6::bigint) \
             ) r order by r.priority, r.due_at, r.id limit (select $6::bigint) \
         ) firsts group by machine, version \
     ) \
     update abide.instances i \
-    set status = 3, worker = $1, epoch = greatest(i.epoch, $8) + 1, updated_at = $2, \
+    set status = @executing, worker = $1, epoch = greatest(i.epoch, $8) + 1, updated_at = $2, \
         lease_until = $7 \
     where i.ctid = any(array( \
         select r.place from shares s cross join lateral ( \
             select i.ctid as place from abide.instances i \
-            where i.status = 2 and not i.behind and i.queue = $3 and i.machine = s.machine \
-                and i.version = s.version and ",
-    fits!("i."),
+            where i.status = @runnable and not i.behind and i.queue = $3 and i.machine = s.machine \
+                and i.version = s.version and ", fits!("i."),
     " order by i.priority, i.due_at, i.id limit s.share for update skip locked \
         ) r)) \
-    returning i.parent_id, ",
-    claimed_columns!()
-);
+    returning i.parent_id, ", claimed_columns!()
+};
 
 /// The bytes that a claimed row adds to an HTTP response, counted as in `abide_kernel::claimed_bytes`; `$10` is the
 /// size of the largest inbox that is sent completely. The length of a text is known without reading it.
@@ -109,20 +103,15 @@ macro_rules! claimed_bytes {
 /// rows of each lane and skips rows that others have locked. The locked rows may be larger than the rows it has seen,
 /// so it counts again. It reads only the states of the rows that it claims. It also returns whether rows were left out
 /// because of their size. Index: `instances_claimable`. Locks: the rows, lane by lane, without waiting.
-pub const CLAIM_WITHIN: &str = concat!(
+pub const CLAIM_WITHIN: &str = sql! {
     "with lanes as materialized ( \
-        select * from ",
-    arrays!(4 machine text, 5 version int),
-    " l \
+        select * from ", arrays!(4 machine text, 5 version int), " l \
     ), firsts as materialized ( \
         select l.machine, l.version, r.priority, r.due_at, r.id, r.bytes \
         from lanes l cross join lateral ( \
-            select i.priority, i.due_at, i.id, ",
-    claimed_bytes!(),
-    " as bytes from abide.instances i \
-            where i.status = 2 and not i.behind and i.queue = $3 and i.machine = l.machine \
-                and i.version = l.version and ",
-    fits!("i."),
+            select i.priority, i.due_at, i.id, ", claimed_bytes!(), " as bytes from abide.instances i \
+            where i.status = @runnable and not i.behind and i.queue = $3 and i.machine = l.machine \
+                and i.version = l.version and ", fits!("i."),
     " order by i.priority, i.due_at, i.id limit (select $6::bigint) \
         ) r order by r.priority, r.due_at, r.id limit (select $6::bigint) \
     ), shares as materialized ( \
@@ -132,12 +121,10 @@ pub const CLAIM_WITHIN: &str = concat!(
         ) counted where total <= $9::bigint or place = 1 group by machine, version \
     ), locked as materialized ( \
         select r.spot, r.priority, r.due_at, r.id, r.bytes from shares s cross join lateral ( \
-            select i.ctid as spot, i.priority, i.due_at, i.id, ",
-    claimed_bytes!(),
+            select i.ctid as spot, i.priority, i.due_at, i.id, ", claimed_bytes!(),
     " as bytes from abide.instances i \
-            where i.status = 2 and not i.behind and i.queue = $3 and i.machine = s.machine \
-                and i.version = s.version and ",
-    fits!("i."),
+            where i.status = @runnable and not i.behind and i.queue = $3 and i.machine = s.machine \
+                and i.version = s.version and ", fits!("i."),
     " order by i.priority, i.due_at, i.id limit s.share for update skip locked \
         ) r \
     ), taken as materialized ( \
@@ -147,13 +134,12 @@ pub const CLAIM_WITHIN: &str = concat!(
         ) counted where total <= $9::bigint or place = 1 \
     ) \
     update abide.instances i \
-    set status = 3, worker = $1, epoch = greatest(i.epoch, $8) + 1, updated_at = $2, \
+    set status = @executing, worker = $1, epoch = greatest(i.epoch, $8) + 1, updated_at = $2, \
         lease_until = $7 \
     where i.ctid = any(array(select spot from taken)) \
     returning i.parent_id, (select count(*) from firsts) > (select sum(share) from shares) \
-        or (select count(*) from locked) > (select count(*) from taken), ",
-    claimed_columns!()
-);
+        or (select count(*) from locked) > (select count(*) from taken), ", claimed_columns!()
+};
 
 /// The partitions of the given instances, for those that have one. Locks nothing: the partition of an instance never
 /// changes.
@@ -166,19 +152,17 @@ where id = any((select $1::bigint[])::bigint[]) and partition_key is not null";
 /// The priority of the first row in the given lanes of a queue. Locks nothing.
 ///
 /// Index: `instances_claimable`, one entry per lane.
-pub const WAITING: &str = concat!(
+pub const WAITING: &str = sql! {
     "\
 select min(r.priority) \
-from ",
-    arrays!(2 machine text, 3 version int),
-    " l \
+from ", arrays!(2 machine text, 3 version int), " l \
 cross join lateral ( \
     select i.priority from abide.instances i \
-    where i.status = 2 and not i.behind and i.queue = $1 and i.machine = l.machine \
+    where i.status = @runnable and not i.behind and i.queue = $1 and i.machine = l.machine \
         and i.version = l.version \
     order by i.priority, i.due_at, i.id limit 1 \
 ) r"
-);
+};
 
 /// The children of the given barriers, by id. Locks nothing.
 ///
@@ -197,18 +181,16 @@ order by b.place, c.id";
 /// it.
 ///
 /// Index: `instances_children`.
-pub const CHILDREN_BYTES: &str = concat!(
+pub const CHILDREN_BYTES: &str = sql! {
     "\
 select b.parent, c.bytes \
-from ",
-    arrays!(1 parent bigint, 2 barrier int),
-    " b \
+from ", arrays!(1 parent bigint, 2 barrier int), " b \
 cross join lateral ( \
     select coalesce(sum(octet_length(i.state) + coalesce(octet_length(i.result), 0) \
         + coalesce(octet_length(i.last_error), 0)), 0)::bigint as bytes \
     from abide.instances i where i.parent_id = b.parent and i.parent_barrier = b.barrier \
 ) c"
-);
+};
 
 /// Claims rows, and sorts them into the order in which they run.
 pub(crate) async fn claim(

@@ -8,10 +8,11 @@ use abide_core::model::{
     Sequence, Timestamp, WaitId,
 };
 use abide_core::rules::commit::InboxNeeds;
+use abide_core::sql;
 use abide_kernel::Result;
 use tokio_postgres::Row;
 
-use crate::arrays::{Forms, arrays, forms};
+use crate::arrays::{Forms, arrays, columns, forms};
 use crate::cells::{Cells, each};
 use crate::param::{Param, parts, without_nul};
 use crate::txn::Transaction;
@@ -51,82 +52,99 @@ pub const DEDUPED: Forms = forms!(
 ///
 /// Index: `signals_held`. Locks: the records, by key and id, so that no other transaction hands them over or expires
 /// them meanwhile. The keys are locked before.
-pub const HELD_SIGNALS: &str = concat!(
-    "select ",
-    command_columns!(),
-    " from unnest((select $1::text[])) as k(key) \
+pub const HELD_SIGNALS: &str = sql! {
+    "select ", command_columns!(), " from unnest((select $1::text[])) as k(key) \
     cross join lateral ( \
-        select * from abide.signals s where s.status = 0 and s.key = k.key \
+        select * from abide.signals s where s.status = @held and s.key = k.key \
         order by s.id for no key update \
     ) s"
-);
+};
 
 /// Number and size of the signals that are held for keys after a given time (rule 16.4). The arguments are not read:
 /// their length is stored separately.
 ///
 /// Index: `signals_held`. The keys are locked before.
-pub const HELD_SIZES: &str = "\
+pub const HELD_SIZES: &str = sql!(
+    "\
 select k.key, s.count, s.bytes from unnest((select $1::text[])) as k(key) \
 cross join lateral ( \
     select count(*) as count, coalesce(sum(octet_length(s.arguments)), 0)::bigint as bytes \
-    from abide.signals s where s.status = 0 and s.key = k.key and s.hold_until > $2 \
-) s";
+    from abide.signals s where s.status = @held and s.key = k.key and s.hold_until > $2 \
+) s"
+);
 
 /// Size of the commands that are pending in inboxes (rule 16.4). The arguments are not read: their length is stored
 /// separately.
 ///
 /// Index: `signals_pending`. The runs are locked.
-pub const PENDING_BYTES: &str = "\
+pub const PENDING_BYTES: &str = sql!(
+    "\
 select l.instance, s.bytes from unnest((select $1::bigint[])) as l(instance) \
 cross join lateral ( \
     select coalesce(sum(octet_length(s.arguments)), 0)::bigint as bytes from abide.signals s \
-    where s.instance_id = l.instance and s.status in (1, 2) \
-) s";
+    where s.instance_id = l.instance and s.status in (@pending) \
+) s"
+);
+
+columns! {
+    /// The columns of a record.
+    Record: |one: Command| {
+        1 id bigint: one.id,
+        2 kind smallint: one.kind.code(),
+        3 name text: one.name.as_str(),
+        4 status smallint: one.status.code(),
+        5 rejection smallint: one.rejection.map(|why| why.code()),
+        6 instance_id bigint: one.instance,
+        7 chain_id bigint: one.chain,
+        8 key text: one.key.as_ref().map(Key::as_str),
+        9 message_sequence bigint: one.sequence,
+        10 arguments text: one.arguments.as_str(),
+        11 validation_errors text: one.validation_errors.as_ref().map(Json::as_str),
+        12 dedup_key text: one.dedup_key.as_ref().map(Name::as_str),
+        13 source text: clean(&one.source),
+        14 wait_id text: one.wait_id.as_ref().map(WaitId::as_str),
+        15 step_sequence int: one.step_sequence,
+        16 received_at timestamptz: one.received_at,
+        17 hold_until timestamptz: one.hold_until,
+        18 closed_at timestamptz: one.closed_at,
+        19 result text: one.result.as_ref().map(Json::as_str),
+        20 error text: clean(&one.error),
+        21 claimed_source text: one.claimed_source.as_deref(),
+        22 command_sequence bigint: one.command_sequence,
+        23 operation int: one.operation,
+        24 graph_step text: one.graph_step.as_ref().map(Name::as_str),
+    }
+}
 
 /// Inserts records.
 ///
 /// Index: `signals_dedup` ensures that a dedup key occurs once in a chain. The runs of the records are locked.
 pub const INSERT_COMMANDS: Forms = forms!(
-    "\
-insert into abide.signals (id, kind, name, status, rejection, instance_id, chain_id, key, \
-    message_sequence, arguments, validation_errors, dedup_key, source, wait_id, step_sequence, \
-    received_at, hold_until, closed_at, result, error, claimed_source, command_sequence, \
-    operation, graph_step) \
-select * from ";
-    [
-        1 id bigint, 2 kind smallint, 3 name text, 4 status smallint, 5 rejection smallint,
-        6 instance_id bigint, 7 chain_id bigint, 8 key text, 9 message_sequence bigint, 10 arguments text,
-        11 validation_errors text, 12 dedup_key text, 13 source text, 14 wait_id text, 15 step_sequence int,
-        16 received_at timestamptz, 17 hold_until timestamptz, 18 closed_at timestamptz, 19 result text,
-        20 error text, 21 claimed_source text, 22 command_sequence bigint, 23 operation int, 24 graph_step text,
-    ];
+    "insert into abide.signals (", Record::NAMES, ") select * from ";
+    Record;
     " r"
 );
 
 /// Overwrites records that were held.
 ///
 /// Index: `signals_pkey`. The records are locked already.
-pub const REWRITE_COMMANDS: &str = concat!(
-    "\
-update abide.signals s set kind = c.kind, name = c.name, status = c.status, \
-    rejection = c.rejection, instance_id = c.instance_id, chain_id = c.chain_id, key = c.key, \
-    message_sequence = c.message_sequence, arguments = c.arguments, \
-    validation_errors = c.validation_errors, dedup_key = c.dedup_key, source = c.source, \
-    wait_id = c.wait_id, step_sequence = c.step_sequence, received_at = c.received_at, \
-    hold_until = c.hold_until, closed_at = c.closed_at, result = c.result, error = c.error, \
-    claimed_source = c.claimed_source, command_sequence = c.command_sequence, \
-    operation = c.operation, graph_step = c.graph_step \
-from ",
-    arrays!(
-        1 id bigint, 2 kind smallint, 3 name text, 4 status smallint, 5 rejection smallint,
-        6 instance_id bigint, 7 chain_id bigint, 8 key text, 9 message_sequence bigint, 10 arguments text,
-        11 validation_errors text, 12 dedup_key text, 13 source text, 14 wait_id text, 15 step_sequence int,
-        16 received_at timestamptz, 17 hold_until timestamptz, 18 closed_at timestamptz, 19 result text,
-        20 error text, 21 claimed_source text, 22 command_sequence bigint, 23 operation int, 24 graph_step text,
-    ),
-    " c \
-where s.id = c.id"
-);
+pub const REWRITE_COMMANDS: &str = sql! {
+    "update abide.signals s set ", Record::SET, " from (select ", Record::MANY, ") c where s.id = c.id"
+};
+
+columns! {
+    /// The columns that end a record's life.
+    End: |one: Closing| {
+        2 id bigint: one.id,
+        3 status smallint: one.status.code(),
+        4 wait_id text: one.wait_id.as_ref().map(WaitId::as_str),
+        5 step_sequence int: one.step_sequence,
+        6 result text: one.result.as_ref().map(Json::as_str),
+        7 error text: clean(&one.error),
+        8 operation int: one.operation,
+        9 graph_step text: one.graph_step.as_ref().map(Name::as_str),
+    }
+}
 
 /// Closes pending records.
 ///
@@ -137,10 +155,7 @@ update abide.signals s set status = c.status, wait_id = coalesce(c.wait_id, s.wa
     step_sequence = c.step_sequence, result = c.result, error = c.error, closed_at = $1, \
     operation = c.operation, graph_step = c.graph_step \
 from ";
-    [
-        2 id bigint, 3 status smallint, 4 wait_id text, 5 step_sequence int, 6 result text, 7 error text,
-        8 operation int, 9 graph_step text,
-    ];
+    End;
     " c \
 where s.id = c.id"
 );
@@ -159,7 +174,7 @@ from ";
 cross join lateral ( \
     select s.instance_id, s.id, s.kind, s.name, s.message_sequence, s.command_sequence, s.wait_id \
     from abide.signals s \
-    where s.instance_id = l.instance and s.kind = 0 and s.name = l.name and s.status in (1, 2) \
+    where s.instance_id = l.instance and s.kind = @signal and s.name = l.name and s.status in (@pending) \
     order by s.message_sequence offset 0 \
 ) s"
 );
@@ -167,18 +182,16 @@ cross join lateral ( \
 /// The pending commands in inboxes whose kind is at least a given number: 0 means all, 1 means all except signals.
 ///
 /// Index: `signals_pending`, read from the start of the kind to the end of the inbox.
-pub const PENDING_ALL: &str = concat!(
+pub const PENDING_ALL: &str = sql! {
     "\
 select s.instance_id, s.id, s.kind, s.name, s.message_sequence, s.command_sequence, s.wait_id \
-from ",
-    arrays!(1 instance bigint, 2 kind smallint),
-    " l \
+from ", arrays!(1 instance bigint, 2 kind smallint), " l \
 cross join lateral ( \
     select s.instance_id, s.id, s.kind, s.name, s.message_sequence, s.command_sequence, s.wait_id \
     from abide.signals s \
-    where s.instance_id = l.instance and s.kind >= l.kind and s.status in (1, 2) offset 0 \
+    where s.instance_id = l.instance and s.kind >= l.kind and s.status in (@pending) offset 0 \
 ) s"
-);
+};
 
 /// The pending signals of given names up to a sequence, with all columns (rule 7.4).
 ///
@@ -190,8 +203,8 @@ pub const AWAITED: Forms = forms!(
     [1 instance bigint, 2 name text, 3 upto bigint];
     " l \
     cross join lateral ( \
-        select * from abide.signals s where s.instance_id = l.instance and s.kind = 0 \
-            and s.name = l.name and s.message_sequence <= l.upto and s.status in (1, 2) offset 0 \
+        select * from abide.signals s where s.instance_id = l.instance and s.kind = @signal \
+            and s.name = l.name and s.message_sequence <= l.upto and s.status in (@pending) offset 0 \
     ) s"
 );
 
@@ -199,30 +212,27 @@ pub const AWAITED: Forms = forms!(
 /// signals.
 ///
 /// Index: `signals_pending`, read from the start of the kind to the end of the inbox.
-pub const PENDING_FROM_KIND: &str = concat!(
-    "select ",
-    command_columns!(),
-    " from unnest((select $1::bigint[])) as l(instance) \
+pub const PENDING_FROM_KIND: &str = sql! {
+    "select ", command_columns!(), " from unnest((select $1::bigint[])) as l(instance) \
     cross join lateral ( \
         select * from abide.signals s where s.instance_id = l.instance and s.kind >= $2 \
-            and s.status in (1, 2) offset 0 \
+            and s.status in (@pending) offset 0 \
     ) s"
-);
+};
 
 /// The signals that a step of a run has consumed, with all columns (rule 11.2).
 ///
 /// Index: `signals_run`: all records of the run are read.
-pub const APPLIED: &str = concat!(
-    "select ",
-    command_columns!(),
-    " from abide.signals s where s.instance_id = $1 and s.kind = 0 and s.status = $2 and s.step_sequence = $3"
-);
+pub const APPLIED: &str = sql! {
+    "select ", command_columns!(),
+    " from abide.signals s where s.instance_id = $1 and s.kind = @signal and s.status = $2 and s.step_sequence = $3"
+};
 
 /// Moves the pending commands of one run to another (rule 2.4), which numbers them anew, in the same order (rule 7.1).
 ///
 /// Indexes: `signals_pending` and `signals_pkey`. Both runs are locked, or new. The commands are gathered into arrays
 /// first: a planner that does not know how many there are might read the whole table to join them.
-pub const MOVE_PENDING: &str = concat!(
+pub const MOVE_PENDING: &str = sql! {
     "\
 update abide.signals s set instance_id = c.heir, command_sequence = c.number \
 from ( \
@@ -231,41 +241,43 @@ from ( \
         from ( \
             select p.id, m.heir, \
                 row_number() over (partition by m.giver order by p.message_sequence) as number \
-            from ",
-    arrays!(1 giver bigint, 2 heir bigint),
-    " m \
+            from ", arrays!(1 giver bigint, 2 heir bigint), " m \
             cross join lateral ( \
                 select p.id, p.message_sequence from abide.signals p \
-                where p.instance_id = m.giver and p.status in (1, 2) \
+                where p.instance_id = m.giver and p.status in (@pending) \
                 order by p.kind, p.name, p.message_sequence offset 0 \
             ) p \
         ) q \
     ) a \
 ) c \
 where s.id = c.id"
-);
+};
 
 /// Marks held records as expired.
 ///
 /// Index: `signals_hold_until`, read from its beginning. Locks: the records; those that are being handed over are
 /// skipped.
-pub const EXPIRE_HELD: &str = "\
-update abide.signals set status = 5, closed_at = $1 \
+pub const EXPIRE_HELD: &str = sql!(
+    "\
+update abide.signals set status = @expired, closed_at = $1 \
 where id = any(array( \
-    select s.id from abide.signals s where s.status = 0 and s.hold_until <= $1 \
+    select s.id from abide.signals s where s.status = @held and s.hold_until <= $1 \
     order by s.hold_until, s.id limit (select $2::bigint) for update skip locked)) \
-returning id";
+returning id"
+);
 
 /// Deletes old records that belong to no run, except held ones.
 ///
 /// Index: `signals_lone`, read from its beginning. Locks: the records; those that another sweep has locked are skipped.
-pub const FORGET_RECORDS: &str = "\
+pub const FORGET_RECORDS: &str = sql!(
+    "\
 delete from abide.signals \
 where id = any(array( \
     select s.id from abide.signals s \
-    where s.instance_id is null and s.status <> 0 and s.received_at < $1 \
+    where s.instance_id is null and s.status <> @held and s.received_at < $1 \
     order by s.received_at, s.id limit (select $2::bigint) for update skip locked)) \
-returning id";
+returning id"
+);
 
 /// Keeps unused record ids for later calls in this transaction.
 pub(crate) fn keep_numbers(txn: &mut Transaction<'_>, mut numbers: Vec<CommandId>) {
@@ -362,7 +374,7 @@ pub(crate) fn insert_commands(txn: &mut Transaction<'_>, commands: &[Command]) -
     // Rows that were found only to write their record are not locked next.
     txn.locked_ahead.clear();
     for part in parts(commands, |one| one.arguments.size()) {
-        txn.write_rows(INSERT_COMMANDS, part.len(), columns(part))?;
+        txn.write_rows(INSERT_COMMANDS, part.len(), Record::params(part)?)?;
     }
     Ok(())
 }
@@ -371,7 +383,7 @@ pub(crate) fn insert_commands(txn: &mut Transaction<'_>, commands: &[Command]) -
 pub(crate) fn rewrite_commands(txn: &mut Transaction<'_>, commands: &[Command]) -> Result<()> {
     txn.held_ahead = None;
     for part in parts(commands, |one| one.arguments.size()) {
-        txn.write(REWRITE_COMMANDS, columns(part))?;
+        txn.write(REWRITE_COMMANDS, Record::params(part)?)?;
     }
     Ok(())
 }
@@ -379,23 +391,8 @@ pub(crate) fn rewrite_commands(txn: &mut Transaction<'_>, commands: &[Command]) 
 /// Closes records.
 pub(crate) fn close(txn: &mut Transaction<'_>, closings: &[Closing], now: Timestamp) -> Result<()> {
     for part in parts(closings, |one| one.result.as_ref().map_or(0, Json::size)) {
-        let params = vec![
-            Param::one(now),
-            Param::list(part.iter().map(|one| one.id)),
-            Param::list(part.iter().map(|one| one.status.code())),
-            Param::list(
-                part.iter()
-                    .map(|one| one.wait_id.as_ref().map(WaitId::as_str)),
-            ),
-            Param::list(part.iter().map(|one| one.step_sequence)),
-            Param::list(part.iter().map(|one| one.result.as_ref().map(Json::as_str))),
-            Param::list(part.iter().map(|one| clean(&one.error))),
-            Param::list(part.iter().map(|one| one.operation)),
-            Param::list(
-                part.iter()
-                    .map(|one| one.graph_step.as_ref().map(Name::as_str)),
-            ),
-        ];
+        let mut params = vec![Param::one(now)];
+        params.extend(End::params(part)?);
         txn.write_rows(CLOSE, part.len(), params)?;
     }
     Ok(())
@@ -553,36 +550,6 @@ fn command(cells: &mut Cells<'_>) -> Result<Command> {
         operation: cells.next()?,
         graph_step: cells.next()?,
     })
-}
-
-fn columns(list: &[Command]) -> Vec<Param> {
-    let rows = || list.iter();
-    vec![
-        Param::list(rows().map(|one| one.id)),
-        Param::list(rows().map(|one| one.kind.code())),
-        Param::list(rows().map(|one| one.name.as_str())),
-        Param::list(rows().map(|one| one.status.code())),
-        Param::list(rows().map(|one| one.rejection.map(|why| why.code()))),
-        Param::list(rows().map(|one| one.instance)),
-        Param::list(rows().map(|one| one.chain)),
-        Param::list(rows().map(|one| one.key.as_ref().map(Key::as_str))),
-        Param::list(rows().map(|one| one.sequence)),
-        Param::list(rows().map(|one| one.arguments.as_str())),
-        Param::list(rows().map(|one| one.validation_errors.as_ref().map(Json::as_str))),
-        Param::list(rows().map(|one| one.dedup_key.as_ref().map(Name::as_str))),
-        Param::list(rows().map(|one| clean(&one.source))),
-        Param::list(rows().map(|one| one.wait_id.as_ref().map(WaitId::as_str))),
-        Param::list(rows().map(|one| one.step_sequence)),
-        Param::list(rows().map(|one| one.received_at)),
-        Param::list(rows().map(|one| one.hold_until)),
-        Param::list(rows().map(|one| one.closed_at)),
-        Param::list(rows().map(|one| one.result.as_ref().map(Json::as_str))),
-        Param::list(rows().map(|one| clean(&one.error))),
-        Param::list(rows().map(|one| one.claimed_source.as_deref())),
-        Param::list(rows().map(|one| one.command_sequence)),
-        Param::list(rows().map(|one| one.operation)),
-        Param::list(rows().map(|one| one.graph_step.as_ref().map(Name::as_str))),
-    ]
 }
 
 fn clean(text: &Option<String>) -> Option<Cow<'_, str>> {

@@ -9,7 +9,8 @@ use tokio_postgres::Row;
 use crate::arrays::Forms;
 use crate::cells::{Cells, each};
 use crate::commands;
-use crate::load::{self, lock_columns};
+use crate::instances::LOCK_COLUMNS;
+use crate::load;
 use crate::param::Param;
 use crate::txn::Transaction;
 
@@ -79,15 +80,12 @@ const LOCKS_MAX: usize = 512;
 /// Indexes: `instances_key_taken`; if it has no such entry, `instances_key`, its last entry for the key.
 macro_rules! of_key {
     ($key:literal) => {
-        concat!(
+        abide_core::sql! {
             "coalesce( \
-                (select h.id from abide.instances h where h.key = ",
-            $key,
-            " and h.key is not null and (h.key_scope >> h.status) & 1 = 1 and h.status < 6 limit 1), \
-                (select k.id from abide.instances k where k.key = ",
-            $key,
-            " order by k.id desc limit 1))"
-        )
+                (select h.id from abide.instances h where h.key = ", $key,
+            " and h.key is not null and (h.key_scope >> h.status) & 1 = 1 and h.status < @first_ended limit 1), \
+                (select k.id from abide.instances k where k.key = ", $key, " order by k.id desc limit 1))"
+        }
     };
 }
 pub(crate) use of_key;
@@ -95,39 +93,26 @@ pub(crate) use of_key;
 /// The text of [`FIND`] over these targets.
 macro_rules! find {
     ($targets:literal) => {
-        concat!(
+        abide_core::sql! {
             "select case when $3 then nextval('abide.signals_id_seq') end, f.id, f.key, f.partition_key \
             from ( \
-                select t.place, coalesce(t.id, ",
-            of_key!("t.key"),
-            ") as id from ",
-            $targets,
-            " offset 0 \
+                select t.place, coalesce(t.id, ", of_key!("t.key"), ") as id from ", $targets, " offset 0 \
             ) t \
             left join lateral ( \
                 select i.id, i.key, i.partition_key from abide.instances i where i.id = t.id offset 0 \
             ) f on true \
             order by t.place"
-        )
+        }
     };
 }
 
 /// The text of [`LOCK_FOUND`] over these targets.
 macro_rules! lock_found {
     ($before:literal, $after:literal, $id:literal, $key:literal) => {
-        concat!(
-            "select ",
-            lock_columns!(),
-            " from abide.instances where id = ",
-            $before,
-            "coalesce(",
-            $id,
-            ", ",
-            of_key!($key),
-            ")",
-            $after,
-            " and partition_key is null order by id for no key update"
-        )
+        abide_core::sql! {
+            "select ", LOCK_COLUMNS, " from abide.instances where id = ", $before, "coalesce(", $id, ", ",
+            of_key!($key), ")", $after, " and partition_key is null order by id for no key update"
+        }
     };
 }
 

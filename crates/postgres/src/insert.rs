@@ -2,40 +2,53 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
-use abide_core::model::{Extra, Inbox, InstanceId, Json, Key, NewRow, Run, Started};
+use abide_core::model::{Inbox, InstanceId, Key, NewRow, Run, Started};
+use abide_core::sql;
 use abide_kernel::{Error, Result};
 
-use crate::arrays::{Forms, arrays, forms};
+use crate::arrays::{Forms, forms};
 use crate::cells::{Cells, each};
 use crate::commands;
+use crate::instances::{Chained, Start};
 use crate::param::{Param, parts};
 use crate::sweep;
 use crate::txn::{Last, Transaction};
-use crate::write::{stored, written};
 
 /// Inserts instances without keys and policies, each the first run of a chain; returns their ids, in order.
 ///
 /// Such rows cannot conflict, so the statement neither checks for conflicts nor guards against them.
 pub const INSERT: Forms = forms!(
-    "\
-insert into abide.instances (kind, machine, version, first_step, step, state, status, cause, \
-    key, key_scope, unique_key, unique_scope, queue, priority, due_at, partition_key, behind, \
-    parent_id, parent_barrier, history, history_seq, created_at, updated_at, contract_id) \
-select c.kind, c.machine, c.version, c.step, c.step, c.state, c.status, c.cause, \
-    c.key, c.key_scope, c.unique_key, c.unique_scope, c.queue, c.priority, c.due_at, \
-    c.partition_key, c.behind, c.parent_id, c.parent_barrier, c.history, c.history::int, \
-    c.created_at, c.created_at, c.contract_id \
-from ";
-    [
-        1 kind smallint, 2 machine text, 3 version int, 4 step text, 5 state text, 6 status smallint,
-        7 cause smallint, 8 key text, 9 key_scope int, 10 unique_key bytea, 11 unique_scope int, 12 queue text,
-        13 priority smallint, 14 due_at timestamptz, 15 partition_key text, 16 behind boolean,
-        17 parent_id bigint, 18 parent_barrier int, 19 history boolean, 20 created_at timestamptz,
-        21 contract_id bigint,
-    ];
-    " c \
-returning id"
+    "insert into abide.instances (", Start::NAMES, ", first_step, history_seq, updated_at) \
+    select ", Start::OF_C, ", c.step, c.history::int, c.created_at from ";
+    Start;
+    " c returning id"
 );
+
+/// The text of [`INSERT_KEYED`] before and after the columns of its rows.
+const KEYED: [&str; 2] = [
+    "with input as materialized ( \
+        select nextval('abide.instances_id_seq') as id, c.* from (select ",
+    sql!(
+        ") c \
+    ), inserted as ( \
+        insert into abide.instances (id, ",
+        Start::NAMES,
+        ", ",
+        Chained::NAMES,
+        ", first_step, history_seq, updated_at) \
+        select c.id, ",
+        Start::OF_C,
+        ", ",
+        Chained::OF_C,
+        ", c.step, c.history::int, c.created_at \
+        from input c order by c.place \
+        on conflict do nothing \
+        returning id \
+    ) \
+    select (select array_agg(id) from input), \
+        (select coalesce(array_agg(id), '{}') from inserted)"
+    ),
+];
 
 /// Inserts instances of which some have keys or policies, or continue a chain; returns the ids that were drawn, in
 /// order, and the ids that were inserted.
@@ -44,35 +57,14 @@ returning id"
 /// Rows are inserted by `place`, so that two batches with common keys wait in the same order. Indexes:
 /// `instances_key_taken`, `instances_unique_key_taken`. It has no join: the caller compares the two lists, which has
 /// the same cost per row at every size.
-pub const INSERT_KEYED: Forms = forms!(
-    "\
-with input as materialized ( \
-    select nextval('abide.instances_id_seq') as id, c.* \
-    from ";
-    [
-        1 kind smallint, 2 machine text, 3 version int, 4 step text, 5 state text, 6 status smallint,
-        7 cause smallint, 8 key text, 9 key_scope int, 10 unique_key bytea, 11 unique_scope int, 12 queue text,
-        13 priority smallint, 14 due_at timestamptz, 15 partition_key text, 16 behind boolean,
-        17 parent_id bigint, 18 parent_barrier int, 19 history boolean, 20 created_at timestamptz,
-        21 contract_id bigint, 22 first_id bigint, 23 policy text, 24 extra text, 25 place int,
-    ];
-    " c \
-), inserted as ( \
-    insert into abide.instances (id, kind, machine, version, first_step, step, state, status, \
-        cause, key, key_scope, unique_key, unique_scope, queue, priority, due_at, partition_key, \
-        behind, parent_id, parent_barrier, history, history_seq, created_at, updated_at, \
-        contract_id, first_id, policy, extra) \
-    select c.id, c.kind, c.machine, c.version, c.step, c.step, c.state, c.status, c.cause, c.key, \
-        c.key_scope, c.unique_key, c.unique_scope, c.queue, c.priority, c.due_at, \
-        c.partition_key, c.behind, c.parent_id, c.parent_barrier, c.history, c.history::int, \
-        c.created_at, c.created_at, c.contract_id, c.first_id, c.policy, c.extra \
-    from input c order by c.place \
-    on conflict do nothing \
-    returning id \
-) \
-select (select array_agg(id) from input), \
-    (select coalesce(array_agg(id), '{}') from inserted)"
-);
+pub const INSERT_KEYED: Forms = Forms {
+    many: sql! {
+        KEYED[0], Start::MANY, ", ", Chained::MANY, ", unnest((select $25::int[])) as place", KEYED[1]
+    },
+    one: sql! {
+        KEYED[0], Start::ONE, ", ", Chained::ONE, ", $25::int as place", KEYED[1]
+    },
+};
 
 /// The holder of each key, and the holder of the unique key beside it. Locks nothing.
 ///
@@ -100,27 +92,11 @@ where n.xmin <> pg_current_xact_id_if_assigned()::xid";
 /// Writes a start into a reserved row (rule 2.7): all columns of an insert, except its creation time.
 ///
 /// Index: `instances_pkey`. The row is locked already.
-pub const OPEN: &str = concat!(
-    "\
-update abide.instances i set kind = c.kind, machine = c.machine, version = c.version, \
-    first_step = c.step, step = c.step, state = c.state, status = c.status, cause = c.cause, \
-    key = c.key, key_scope = c.key_scope, unique_key = c.unique_key, \
-    unique_scope = c.unique_scope, queue = c.queue, priority = c.priority, due_at = c.due_at, \
-    partition_key = c.partition_key, behind = c.behind, parent_id = c.parent_id, \
-    parent_barrier = c.parent_barrier, history = c.history, history_seq = c.history::int, \
-    updated_at = c.created_at, contract_id = c.contract_id, first_id = c.first_id, \
-    policy = c.policy, extra = c.extra \
-from ",
-    arrays!(
-        1 kind smallint, 2 machine text, 3 version int, 4 step text, 5 state text, 6 status smallint,
-        7 cause smallint, 8 key text, 9 key_scope int, 10 unique_key bytea, 11 unique_scope int, 12 queue text,
-        13 priority smallint, 14 due_at timestamptz, 15 partition_key text, 16 behind boolean,
-        17 parent_id bigint, 18 parent_barrier int, 19 history boolean, 20 created_at timestamptz,
-        21 contract_id bigint, 22 first_id bigint, 23 policy text, 24 extra text,
-    ),
-    " c \
-where i.id = $25"
-);
+pub const OPEN: &str = sql! {
+    "update abide.instances i set ", Start::SET, ", ", Chained::SET, ", first_id = c.first_id, \
+        first_step = c.step, history_seq = c.history::int, updated_at = c.created_at \
+    from (select ", Start::MANY, ", ", Chained::MANY, ") c where i.id = $25"
+};
 
 /// Maximum number of attempts to insert a row whose key was taken, but had no holder when the holder was read.
 const TRIES_MAX: usize = 5;
@@ -145,7 +121,7 @@ async fn insert_part(
 ) -> Result<Vec<Started>> {
     let rows: Vec<&NewRow> = rows.iter().collect();
     if rows.iter().all(|row| is_plain(row)) {
-        let (insert, params) = INSERT.of(rows.len(), columns(&rows));
+        let (insert, params) = INSERT.of(rows.len(), Start::params(&rows)?);
         let ids = match is_all {
             true => txn.read_last(Last::Insert, insert, params).await?,
             false => txn.read(insert, params).await?,
@@ -311,52 +287,9 @@ fn insert_order(rows: &[&NewRow]) -> Vec<i32> {
     positions
 }
 
-fn columns(rows: &[&NewRow]) -> Vec<Param> {
-    vec![
-        Param::list(rows.iter().map(|row| row.kind.code())),
-        Param::list(rows.iter().map(|row| row.machine.as_str())),
-        Param::list(rows.iter().map(|row| row.version)),
-        Param::list(rows.iter().map(|row| row.step.as_str())),
-        Param::list(rows.iter().map(|row| row.state.as_str())),
-        Param::list(rows.iter().map(|row| row.status.code())),
-        Param::list(rows.iter().map(|row| row.cause.code())),
-        Param::list(
-            rows.iter()
-                .map(|row| row.key.as_ref().map(|key| key.as_str())),
-        ),
-        Param::list(rows.iter().map(|row| row.scope.bits())),
-        Param::list(
-            rows.iter()
-                .map(|row| row.unique_key.as_ref().map(|key| key.as_bytes())),
-        ),
-        Param::list(rows.iter().map(|row| row.unique_scope.bits())),
-        Param::list(rows.iter().map(|row| row.queue.as_str())),
-        Param::list(rows.iter().map(|row| row.priority)),
-        Param::list(rows.iter().map(|row| row.due_at)),
-        Param::list(
-            rows.iter()
-                .map(|row| row.partition_key.as_ref().map(|key| key.as_str())),
-        ),
-        Param::list(rows.iter().map(|row| row.behind)),
-        Param::list(rows.iter().map(|row| row.parent)),
-        Param::list(rows.iter().map(|row| row.parent_barrier)),
-        Param::list(rows.iter().map(|row| row.history)),
-        Param::list(rows.iter().map(|row| row.created_at)),
-        Param::list(rows.iter().map(|row| row.contract)),
-    ]
-}
-
 /// The columns of a row that may continue a chain.
 fn all_columns(rows: &[&NewRow]) -> Result<Vec<Param>> {
-    let policies = rows.iter().map(|row| written(row.policy.as_ref()));
-    let policies = policies.collect::<Result<Vec<Option<Json>>>>()?;
-    let extras = rows.iter().map(|row| stored(&Extra::from(*row)));
-    let extras = extras.collect::<Result<Vec<Option<String>>>>()?;
-    let mut params = columns(rows);
-    params.extend([
-        Param::list(rows.iter().map(|row| row.run.first)),
-        Param::list(policies.iter().map(|one| one.as_ref().map(Json::as_str))),
-        Param::list(extras),
-    ]);
+    let mut params = Start::params(rows)?;
+    params.extend(Chained::params(rows)?);
     Ok(params)
 }

@@ -31,6 +31,7 @@ mod error;
 mod events;
 mod find;
 mod insert;
+mod instances;
 mod keys;
 mod lineage;
 mod load;

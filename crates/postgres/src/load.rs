@@ -3,40 +3,19 @@
 use std::collections::BTreeSet;
 
 use abide_core::model::{
-    Declared, Extra, Instance, InstanceId, Lane, Lease, Name, NewRow, ParentRef, Policies, Row,
-    Run, Scope, Scopes, Settled, Timestamp, WorkerId,
+    Declared, InstanceId, Lane, Name, NewRow, ParentRef, Policies, Row, Timestamp, WorkerId,
 };
+use abide_core::sql;
 use abide_kernel::{Lapsed, Result, Touched};
 use tokio_postgres::Row as Answered;
 
 use crate::arrays::{Forms, arrays};
 use crate::cells::{Cells, each};
 use crate::claim::lane_params;
+use crate::instances::{INSTANCE_COLUMNS, LOCK_COLUMNS, instance, row};
 use crate::param::Param;
 use crate::txn::Transaction;
 use crate::waiters;
-
-/// The columns that rules use, in the order in which [`row`] reads them.
-macro_rules! lock_columns {
-    () => {
-        "id, machine, step, queue, created_at, kind, status, case when key is not null then key_scope end, \
-        case when unique_key is not null then unique_scope end, step_seq, attempt, priority, due_at, \
-        partition_key, behind, worker, lease_until, limit_until, epoch, settled, settled_before, cause, contract_id, \
-        first_id, parent_id, parent_barrier, history, history_seq, last_error, finished_at, extra"
-    };
-}
-pub(crate) use lock_columns;
-
-/// The columns of an instance, in the order in which [`instance`] reads them.
-macro_rules! instance_columns {
-    () => {
-        concat!(
-            $crate::load::lock_columns!(),
-            ", key, key_scope, unique_key, unique_scope, version, first_step, state, result, policy, updated_at"
-        )
-    };
-}
-pub(crate) use instance_columns;
 
 /// Condition: no build that could not run the row's step is the given one. A row without such builds is recognized
 /// without parsing its JSON.
@@ -62,73 +41,75 @@ pub(crate) use is_fit;
 /// Index: `instances_pkey`. Locks: the rows, for no key update, in the order of their ids. The array is hidden in a
 /// sub-select: a planner that sees its length reads the whole table if the table is small.
 pub const LOCK: Forms = Forms {
-    many: concat!(
-        "select ",
-        lock_columns!(),
-        " from abide.instances \
+    many: sql! {
+        "select ", LOCK_COLUMNS, " from abide.instances \
         where id = any((select $1::bigint[])::bigint[]) \
         order by id for no key update"
-    ),
-    one: concat!(
-        "select ",
-        lock_columns!(),
-        " from abide.instances where id = $1::bigint for no key update"
-    ),
+    },
+    one: sql! {
+        "select ", LOCK_COLUMNS, " from abide.instances where id = $1::bigint for no key update"
+    },
 };
 
 /// Locks those of the instances that no other transaction has locked, and loads the columns that rules use.
 ///
 /// Index: `instances_pkey`. Locks: the rows, for no key update, without waiting.
-pub const LOCK_FREE: &str = concat!(
-    "select ",
-    lock_columns!(),
-    " from abide.instances \
+pub const LOCK_FREE: &str = sql! {
+    "select ", LOCK_COLUMNS, " from abide.instances \
     where id = any((select $1::bigint[])::bigint[]) \
     order by id for no key update skip locked"
-);
+};
 
 /// Those of the instances that are reserved and not started, by id. Locks nothing.
 ///
 /// Index: `instances_pkey`.
-pub const RESERVED: &str = "\
+pub const RESERVED: &str = sql!(
+    "\
 select id from abide.instances \
-where id = any((select $1::bigint[])::bigint[]) and status = 0 order by id";
+where id = any((select $1::bigint[])::bigint[]) and status = @reserved order by id"
+);
 
 /// The first due rows that are scheduled or awaiting, from an offset on. Locks nothing.
 ///
 /// Index: `instances_parked`, read from its beginning. The limit is hidden in a sub-select: a planner that sees it may
 /// prefer to sort.
-pub const DUE: &str = "\
+pub const DUE: &str = sql!(
+    "\
 select id, partition_key from abide.instances \
-where status in (1, 4, 5) and due_at <= $1 \
-order by due_at, id limit (select $2::bigint) offset (select $3::bigint)";
+where status in (@parked) and due_at <= $1 \
+order by due_at, id limit (select $2::bigint) offset (select $3::bigint)"
+);
 
 /// The earliest time after a given time at which a row is due or a lease expires.
 ///
 /// Indexes: `instances_parked` and `instances_leased`, one entry of each.
-pub const DUE_AFTER: &str = "\
+pub const DUE_AFTER: &str = sql!(
+    "\
 select least( \
-    (select due_at from abide.instances where status in (1, 4, 5) and due_at > $1 \
+    (select due_at from abide.instances where status in (@parked) and due_at > $1 \
         order by due_at, id limit 1), \
-    (select lease_until from abide.instances where status = 3 and lease_until > $1 \
-        order by lease_until, id limit 1))";
+    (select lease_until from abide.instances where status = @executing and lease_until > $1 \
+        order by lease_until, id limit 1))"
+);
 
 /// The first rows whose own lease has expired, from an offset on, with the partitions of their parents and the names of
 /// their workers. Locks nothing.
 ///
 /// Indexes: `instances_leased`, read from its beginning, `instances_pkey` and `workers_pkey`.
-pub const LAPSED: &str = "\
+pub const LAPSED: &str = sql!(
+    "\
 select l.id, l.partition_key, p.id, p.partition_key, w.name \
 from ( \
     select id, partition_key, parent_id, worker, lease_until from abide.instances \
-    where status = 3 and lease_until <= $1 \
+    where status = @executing and lease_until <= $1 \
     order by lease_until, id limit (select $2::bigint) offset (select $3::bigint) \
 ) l \
 left join lateral ( \
     select i.id, i.partition_key from abide.instances i where i.id = l.parent_id offset 0 \
 ) p on true \
 left join lateral (select k.name from abide.workers k where k.id = l.worker offset 0) w on true \
-order by l.lease_until, l.id";
+order by l.lease_until, l.id"
+);
 
 /// The failure policies that instances were started with, and those that their machines declare; instances with neither
 /// are left out.
@@ -146,22 +127,26 @@ cross join lateral ( \
 /// nothing.
 ///
 /// Index: `instances_held`.
-pub const HELD: &str = "\
+pub const HELD: &str = sql!(
+    "\
 select id, partition_key from abide.instances \
-where status = 3 and worker = $1 and id > $2 \
+where status = @executing and worker = $1 and id > $2 \
     and ($3::int = 0 or (extra::json ->> 'deaths')::int >= $3) \
-order by id limit (select $4::bigint)";
+order by id limit (select $4::bigint)"
+);
 
 /// The instances that workers hold, by worker and id. Locks nothing.
 ///
 /// Index: `instances_held`, from the first entry of each worker on.
-pub const HELD_BY: &str = "\
+pub const HELD_BY: &str = sql!(
+    "\
 select h.* from unnest((select $1::bigint[])) as w(id) \
 cross join lateral ( \
     select i.worker, i.id, i.partition_key from abide.instances i \
-    where i.status = 3 and i.worker = w.id order by i.id \
+    where i.status = @executing and i.worker = w.id order by i.id \
 ) h \
-limit (select $2::bigint)";
+limit (select $2::bigint)"
+);
 
 /// The declarations above a machine and a version, in that order. Index: `machines_pkey`, or the table, which is small.
 pub const MACHINES: &str = "\
@@ -178,36 +163,34 @@ where machine = any((select $1::text[])::text[])";
 /// The children of instances, of all barriers, that have not ended, by id. Locks nothing.
 ///
 /// Index: `instances_children`.
-pub const LIVE_CHILDREN: &str = "\
+pub const LIVE_CHILDREN: &str = sql!(
+    "\
 select c.id, c.partition_key \
 from unnest((select $1::bigint[])) as p(id) \
 cross join lateral ( \
     select i.id, i.partition_key from abide.instances i \
-    where i.parent_id = p.id and i.status < 6 offset 0 \
+    where i.parent_id = p.id and i.status < @first_ended offset 0 \
 ) c \
-order by c.id";
+order by c.id"
+);
 
 /// The first instances of given lanes above an id that are scheduled without a due time, by id, except those that are
 /// unfit for a build. Locks nothing.
 ///
 /// Index: `instances_blocked`, read from there in each lane.
-pub const BLOCKED: &str = concat!(
+pub const BLOCKED: &str = sql! {
     "\
 select b.id, b.partition_key \
-from ",
-    arrays!(1 machine text, 2 version int),
-    " l \
+from ", arrays!(1 machine text, 2 version int), " l \
 cross join lateral ( \
     select i.id, i.partition_key from abide.instances i \
-    where i.status = 1 and i.due_at is null and i.machine = l.machine \
+    where i.status = @scheduled and i.due_at is null and i.machine = l.machine \
         and i.version = l.version and i.id > $3 \
-        and ($5::text is null or ",
-    is_fit!("i.", "$5"),
-    ") \
+        and ($5::text is null or ", is_fit!("i.", "$5"), ") \
     order by i.id limit (select $4::bigint) \
 ) b \
 order by b.id limit (select $4::bigint)"
-);
+};
 
 /// The first instances above an id. Locks nothing.
 ///
@@ -219,11 +202,9 @@ where id > $1 order by id limit (select $2::bigint)";
 /// Instances by id. The rows are locked already.
 ///
 /// Index: `instances_pkey`.
-pub const COPIES: &str = concat!(
-    "select ",
-    instance_columns!(),
-    " from abide.instances where id = any((select $1::bigint[])::bigint[]) order by id"
-);
+pub const COPIES: &str = sql! {
+    "select ", INSTANCE_COLUMNS, " from abide.instances where id = any((select $1::bigint[])::bigint[]) order by id"
+};
 
 /// Locks rows and loads them.
 pub(crate) async fn lock(txn: &mut Transaction<'_>, ids: &[InstanceId]) -> Result<Vec<Row>> {
@@ -437,85 +418,6 @@ pub(crate) async fn copies(
         let instance = instance(cells)?;
         Ok((instance.id, instance.into()))
     })
-}
-
-/// Reads an instance.
-pub(crate) fn instance(cells: &mut Cells<'_>) -> Result<Instance> {
-    Ok(Instance {
-        row: row(cells)?,
-        key: cells.next()?,
-        scope: cells.next()?,
-        unique_key: cells.next()?,
-        unique_scope: cells.next()?,
-        version: cells.next()?,
-        first_step: cells.next()?,
-        state: cells.next()?,
-        result: cells.next()?,
-        policy: cells.next()?,
-        updated_at: cells.next()?,
-    })
-}
-
-fn row(cells: &mut Cells<'_>) -> Result<Row> {
-    let plain = Row::new(
-        cells.next()?,
-        cells.next()?,
-        cells.next()?,
-        cells.next()?,
-        cells.next()?,
-    );
-    let mut row = Row {
-        kind: cells.next()?,
-        status: cells.next()?,
-        scopes: Scopes {
-            key: scope(cells)?,
-            unique_key: scope(cells)?,
-        },
-        step_seq: cells.next()?,
-        attempt: cells.next()?,
-        priority: cells.next()?,
-        due_at: cells.next()?,
-        partition_key: cells.next()?,
-        behind: cells.next()?,
-        worker: cells.next()?,
-        lease: lease(cells)?,
-        epoch: cells.next()?,
-        settled: Settled {
-            last: cells.next()?,
-            before: cells.next::<i64>()?.cast_unsigned(),
-        },
-        cause: cells.next()?,
-        contract: cells.next()?,
-        run: Run {
-            number: 1,
-            first: cells.next()?,
-        },
-        parent: cells.next()?,
-        parent_barrier: cells.next()?,
-        history: cells.next()?,
-        history_seq: cells.next()?,
-        last_error: cells.next()?,
-        finished_at: cells.next()?,
-        ..plain
-    };
-    if let Some(extra) = cells.next::<Option<Extra>>()? {
-        extra.fill_row(&mut row);
-    }
-    Ok(row)
-}
-
-/// The scope of a key; null if there is no key.
-fn scope(cells: &mut Cells<'_>) -> Result<Scope> {
-    Ok(cells.next::<Option<_>>()?.unwrap_or(Scope::NEVER))
-}
-
-fn lease(cells: &mut Cells<'_>) -> Result<Option<Lease>> {
-    let Some(until) = cells.next()? else {
-        cells.skip(1);
-        return Ok(None);
-    };
-    let limit = cells.next()?;
-    Ok(Some(Lease { until, limit }))
 }
 
 fn touched(cells: &mut Cells<'_>) -> Result<Touched> {

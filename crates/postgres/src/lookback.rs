@@ -2,10 +2,11 @@
 //! events found by them.
 
 use abide_core::model::{Event, EventSequence, Json, Name, Timestamp};
+use abide_core::sql;
 use abide_kernel::{EventLookup, FoundEvents, LookbackPath, PathId, Result, Span, Term};
 use tokio_postgres::Row;
 
-use crate::arrays::arrays;
+use crate::arrays::columns;
 use crate::cells::{Cells, each};
 use crate::param::{Param, parts};
 use crate::txn::Transaction;
@@ -117,14 +118,20 @@ delete from abide.event_paths where id = any(array( \
     order by p.used_at limit (select $2::bigint) for update skip locked)) \
 returning id";
 
+columns! {
+    /// The columns of a term.
+    Terms: |term: Term| {
+        1 path_id bigint: term.path.0,
+        2 value text: term.value.as_str(),
+        3 sequence bigint: term.sequence,
+        4 published_at timestamptz: term.published_at,
+    }
+}
+
 /// Writes terms of events.
-pub const WRITE_TERMS: &str = concat!(
-    "\
-insert into abide.event_terms (path_id, value, sequence, published_at) \
-select * from ",
-    arrays!(1 path_id bigint, 2 value text, 3 sequence bigint, 4 published_at timestamptz),
-    " r"
-);
+pub const WRITE_TERMS: &str = sql! {
+    "insert into abide.event_terms (", Terms::NAMES, ") select * from (select ", Terms::MANY, ") r"
+};
 
 /// Finds the newest events that have one of the given values at a path. Returns `None` if no wait looks back on the
 /// path.
@@ -240,13 +247,7 @@ pub(crate) fn use_path(txn: &mut Transaction<'_>, id: PathId, now: Timestamp) ->
 /// Writes terms of events.
 pub(crate) fn write_terms(txn: &mut Transaction<'_>, terms: &[Term]) -> Result<()> {
     for part in parts(terms, |term| term.value.len()) {
-        let params = vec![
-            Param::list(part.iter().map(|term| term.path.0)),
-            Param::list(part.iter().map(|term| term.value.as_str())),
-            Param::list(part.iter().map(|term| term.sequence)),
-            Param::list(part.iter().map(|term| term.published_at)),
-        ];
-        txn.write(WRITE_TERMS, params)?;
+        txn.write(WRITE_TERMS, Terms::params(part)?)?;
     }
     Ok(())
 }

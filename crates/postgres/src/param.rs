@@ -47,7 +47,12 @@ impl Param {
     /// An array, in the binary format that `unnest` expects.
     pub fn list<C: Cell>(values: impl IntoIterator<Item = C>) -> Self {
         let values = values.into_iter();
-        let mut to = BytesMut::with_capacity(HEADER + 12 * values.size_hint().0);
+        let about = values.size_hint().0;
+        Self::array(values, about)
+    }
+
+    fn array<C: Cell>(values: impl Iterator<Item = C>, about: usize) -> Self {
+        let mut to = BytesMut::with_capacity(HEADER + 12 * about);
         to.put_bytes(0, HEADER);
         let (mut count, mut has_null) = (0_i32, false);
         for value in values {
@@ -77,6 +82,19 @@ impl Param {
             kind: C::LIST,
             bytes: Encoded(Some(to.freeze())),
         }
+    }
+
+    /// An array of one value of each row.
+    pub fn each<'r, T, C: Cell>(
+        rows: &'r [T],
+        value: impl Fn(&'r T) -> abide_kernel::Result<C>,
+    ) -> abide_kernel::Result<Self> {
+        let mut failed = None;
+        let values = rows
+            .iter()
+            .map_while(|row| value(row).map_err(|error| failed = Some(error)).ok());
+        let list = Self::array(values, rows.len());
+        failed.map_or(Ok(list), Err)
     }
 
     /// The only element of an array of one; any other parameter as it is.

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use abide_core::model::{InstanceId, Key, Name};
 use abide_core::rules::partition::Contender;
+use abide_core::sql;
 use abide_kernel::{Partition, Result};
 
 use crate::cells::{Cells, each};
@@ -28,26 +29,30 @@ pub const LOCK_ALL_PARTITIONS: &str = "select pg_advisory_xact_lock(-70218046174
 ///
 /// Index: `instances_partition_front`. Locks: those rows, for no key update; waits for a claim that has locked one of
 /// them. The caller has locked the partitions before.
-pub const FRONTS: &str = "\
+pub const FRONTS: &str = sql!(
+    "\
 select k.place, f.id, f.status, f.priority, f.due_at \
 from unnest((select $1::text[])) with ordinality as k(key, place) \
 cross join lateral ( \
     select i.id, i.status, i.priority, i.due_at from abide.instances i \
-    where i.partition_key = k.key and not i.behind and i.status in (2, 3) \
+    where i.partition_key = k.key and not i.behind and i.status in (@contending) \
     for no key update \
-) f";
+) f"
+);
 
 /// The first runnable row of each partition, by priority, due time and id.
 ///
 /// Index: `instances_partition_queue`, one entry for each partition. Locks: those rows, for no key update.
-pub const FIRSTS: &str = "\
+pub const FIRSTS: &str = sql!(
+    "\
 select k.place, f.id, f.status, f.priority, f.due_at, f.queue \
 from unnest((select $1::text[])) with ordinality as k(key, place) \
 cross join lateral ( \
     select i.id, i.status, i.priority, i.due_at, i.queue from abide.instances i \
-    where i.partition_key = k.key and i.status = 2 \
+    where i.partition_key = k.key and i.status = @runnable \
     order by i.priority, i.due_at, i.id limit 1 for no key update \
-) f";
+) f"
+);
 
 /// Locks those of the partitions that no other transaction has locked, until the end of the transaction; returns them.
 ///
@@ -61,26 +66,28 @@ where pg_try_advisory_xact_lock_shared(-7021804617402541371) \
 ///
 /// Indexes: `instances_partition_front`, `instances_partition_queue`. Locks: those rows, for no key update, without
 /// waiting. The partitions are locked.
-pub const FREE_PARTITIONS: &str = "\
+pub const FREE_PARTITIONS: &str = sql!(
+    "\
 select k.key from unnest((select $1::text[])) as k(key) \
 left join lateral ( \
     select i.id from abide.instances i \
-    where i.partition_key = k.key and not i.behind and i.status in (2, 3) offset 0 \
+    where i.partition_key = k.key and not i.behind and i.status in (@contending) offset 0 \
 ) front on true \
 left join lateral ( \
     select i.id from abide.instances i \
-    where i.partition_key = k.key and not i.behind and i.status in (2, 3) \
+    where i.partition_key = k.key and not i.behind and i.status in (@contending) \
     for no key update skip locked \
 ) front_free on true \
 left join lateral ( \
-    select i.id from abide.instances i where i.partition_key = k.key and i.status = 2 \
+    select i.id from abide.instances i where i.partition_key = k.key and i.status = @runnable \
     order by i.priority, i.due_at, i.id limit 1 \
 ) first on true \
 left join lateral ( \
-    select i.id from abide.instances i where i.partition_key = k.key and i.status = 2 \
+    select i.id from abide.instances i where i.partition_key = k.key and i.status = @runnable \
     order by i.priority, i.due_at, i.id limit 1 for no key update skip locked \
 ) first_free on true \
-where front_free.id is not distinct from front.id and first_free.id is not distinct from first.id";
+where front_free.id is not distinct from front.id and first_free.id is not distinct from first.id"
+);
 
 /// Marks instances as behind, or as the front.
 ///

@@ -7,6 +7,7 @@ use abide_core::model::{
     BarrierNumber, Child, Command, CommandId, CommandKind, CommandStatus, ContractId, HistoryRow,
     Instance, InstanceId, Json, Key, Lane, Name, Status, Timestamp, WaitKind,
 };
+use abide_core::sql;
 use abide_kernel::{
     CommandFilter, CommandPage, Contracts, Ending, Endings, Error, Filter, HISTORY_BYTES, Listed,
     MachinePage, Page, QueueDepth, Records, Result, Target,
@@ -23,74 +24,65 @@ use crate::commands::{
 use crate::contracts;
 use crate::error::{Fate, classify};
 use crate::find::of_key;
-use crate::load::{self, instance_columns};
+use crate::instances::{self, INSTANCE_COLUMNS};
+use crate::load;
 use crate::param::Param;
 use crate::pool::{Loan, Pool, overdue};
 use crate::prepared;
 
 /// One instance. Index: `instances_pkey`.
-pub const BY_ID: &str = concat!(
-    "select ",
-    instance_columns!(),
-    " from abide.instances where id = $1"
-);
+pub const BY_ID: &str = sql! {
+    "select ", INSTANCE_COLUMNS, " from abide.instances where id = $1"
+};
 
 /// The instance that a key refers to. Indexes: `instances_key_taken`, `instances_key`, `instances_pkey`.
-pub const BY_KEY: &str = concat!(
-    "select ",
-    instance_columns!(),
-    " from abide.instances where id = ",
-    of_key!("$1")
-);
+pub const BY_KEY: &str = sql! {
+    "select ", INSTANCE_COLUMNS, " from abide.instances where id = ", of_key!("$1")
+};
 
 /// A page of instances, newest first. Index: `instances_pkey` read backwards, `instances_children` for children of one
 /// parent, `instances_key` for keys with a prefix, `instances_chain` for the runs of one chain; the planner removes a
 /// filter that is null.
-pub const LIST: &str = concat!(
-    "select ",
-    instance_columns!(),
-    " from abide.instances \
+pub const LIST: &str = sql! {
+    "select ", INSTANCE_COLUMNS, " from abide.instances \
     where id < $1 and ($2::smallint is null or status = $2) \
         and ($3::text is null or machine = $3) and ($4::text is null or queue = $4) \
         and ($5::text is null or (key is not null and key >= $5 and starts_with(key, $5))) \
         and ($6::bigint is null or parent_id = $6) \
         and ($8::bigint is null or id = $8 or first_id = $8) \
         and (($9::text is null and $10::text is null) \
-            or coalesce((extra::json #>> '{aside,status}')::smallint, status) in (4, 5) \
-            or (coalesce((extra::json #>> '{aside,status}')::smallint, status) = 1 \
+            or coalesce((extra::json #>> '{aside,status}')::smallint, status) in (@awaiting) \
+            or (coalesce((extra::json #>> '{aside,status}')::smallint, status) = @scheduled \
                 and extra::json #>> '{awaits,kind}' = 'timer')) \
         and ($9::text is null or extra::json #>> '{awaits,kind}' = $9) \
         and ($10::text is null or (extra::jsonb #> '{awaits,names}') ?| array[$10, 'event:' || $10] \
             or exists (select 1 from jsonb_array_elements(extra::jsonb #> '{awaits,waits}') as w \
                 where w ->> 'kind' = 'condition' and w ->> 'name' = $10)) \
     order by id desc limit $7"
-);
+};
 
 /// A page of records, newest first. Index: `signals_run` for records of one run, of a chain's runs, and of the runs
 /// with a key, with `signals_lone` and `signals_held` for those that belong to no run; otherwise `signals_pkey` read
 /// backwards. The planner removes a filter that is null. Records that a chain keeps of deleted runs are in none of
 /// these lists.
-pub const COMMANDS: &str = concat!(
-    "select ",
-    command_columns!(),
-    " from abide.signals s \
+pub const COMMANDS: &str = sql! {
+    "select ", command_columns!(), " from abide.signals s \
     where s.id < $1 and ($2::bigint is null or (s.chain_id = $2 and s.instance_id = any(array( \
             select i.id from abide.instances i where i.id = $2 or i.first_id = $2)))) \
         and ($3::bigint is null or s.instance_id = $3) \
         and ($4::text is null or (s.key = $4 and (s.instance_id = any(array( \
             select i.id from abide.instances i where i.key = $4)) \
-            or (s.instance_id is null and s.status <> 0) or s.status = 0))) \
+            or (s.instance_id is null and s.status <> @held) or s.status = @held))) \
         and ($5::smallint is null or s.kind = $5) and ($6::text is null or s.name = $6) \
         and ($7::smallint is null or s.status = $7) \
     order by s.id desc limit $8"
-);
+};
 
 /// Records by id. Index: `signals_pkey`.
-pub const RECORDS: &str = concat!(
-    "select ",
-    command_columns!(),
+pub const RECORDS: &str = sql! {
+    "select ", command_columns!(),
     " from abide.signals s where s.id = any((select $1::bigint[])::bigint[]) order by s.id"
-);
+};
 
 /// The rows of a history whose last event is after a number. A row has the number of its first event, so the first of
 /// them is the last row whose number is at most one more, unless that row ends before: numbers are missing where
@@ -110,39 +102,45 @@ select parent_id, id, key, machine, status, state, result, last_error \
 from abide.instances where parent_id = $1 and parent_barrier = $2 and id > $3 order by id";
 
 /// The statuses of instances, and the results of those that have ended, by id. Index: `instances_pkey`.
-pub const ENDINGS: &str = "\
-select id, status, case when status >= 6 then result end, case when status >= 6 then last_error end \
-from abide.instances where id = any((select $1::bigint[])::bigint[]) order by id";
+pub const ENDINGS: &str = sql!(
+    "\
+select id, status, case when status >= @first_ended then result end, case when status >= @first_ended then last_error end \
+from abide.instances where id = any((select $1::bigint[])::bigint[]) order by id"
+);
 
 /// The earliest time at which a row is due or a lease expires. Indexes: `instances_parked` and `instances_leased`, the
 /// first entry of each.
-pub const NEXT_DUE: &str = "\
+pub const NEXT_DUE: &str = sql!(
+    "\
 select least( \
-    (select due_at from abide.instances where status in (1, 4, 5) and due_at is not null \
+    (select due_at from abide.instances where status in (@parked) and due_at is not null \
         order by due_at, id limit 1), \
-    (select lease_until from abide.instances where status = 3 and lease_until is not null \
-        order by lease_until, id limit 1))";
+    (select lease_until from abide.instances where status = @executing and lease_until is not null \
+        order by lease_until, id limit 1))"
+);
 
 /// The number of instances by queue and status. Indexes: `instances_claimable`, `instances_partition_queue`,
 /// `instances_held`, `instances_parked` and `instances_reserved`, which together contain all instances that have not
 /// ended, and no others.
-pub const DEPTHS: &str = "\
+pub const DEPTHS: &str = sql!(
+    "\
 select queue, status, waits, count(*), count(*) filter (where blocked), min(ready) from ( \
     select queue, status, null::text as waits, due_at as ready, false as blocked \
-        from abide.instances where status = 2 and not behind \
+        from abide.instances where status = @runnable and not behind \
     union all \
     select queue, status, null, due_at, false from abide.instances \
-        where status = 2 and behind and partition_key is not null \
+        where status = @runnable and behind and partition_key is not null \
     union all \
-    select queue, status, null, null, false from abide.instances where status = 3 \
+    select queue, status, null, null, false from abide.instances where status = @executing \
     union all \
-    select queue, status, case when status <> 1 or wait = 'timer' then wait end, null, \
-        status = 1 and due_at is null \
+    select queue, status, case when status <> @scheduled or wait = 'timer' then wait end, null, \
+        status = @scheduled and due_at is null \
         from (select queue, status, due_at, extra::json #>> '{awaits,kind}' as wait \
-            from abide.instances where status in (1, 4, 5)) w \
+            from abide.instances where status in (@parked)) w \
     union all \
-    select queue, status, null, null, false from abide.instances where status = 0 \
-) live group by queue, status, waits order by queue, status, waits";
+    select queue, status, null, null, false from abide.instances where status = @reserved \
+) live group by queue, status, waits order by queue, status, waits"
+);
 
 /// Runs a statement outside any transaction of the store.
 pub(crate) async fn query(
@@ -264,7 +262,7 @@ pub(crate) async fn get(pool: &Pool, target: &Target) -> Result<Option<Instance>
         Target::Id(id) => ask(pool, BY_ID, vec![Param::one(*id)]).await?,
         Target::Key(key) => ask(pool, BY_KEY, vec![Param::one(key.as_str())]).await?,
     };
-    Ok(each(&rows, load::instance)?.into_iter().next())
+    Ok(each(&rows, instances::instance)?.into_iter().next())
 }
 
 /// Reads a page of instances.
@@ -300,7 +298,7 @@ pub(crate) async fn list(
     ];
     let read = ask_some(pool, LIST, params, reading(most)).await?;
     read.page(
-        |rows| each(rows, load::instance),
+        |rows| each(rows, instances::instance),
         limit,
         most,
         |last| last.id,
@@ -493,29 +491,4 @@ pub(crate) async fn depths(pool: &Pool) -> Result<Vec<QueueDepth>> {
             oldest: cells.next()?,
         })
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_counts_as_waiting_is_what_the_rules_say() {
-        // rule 13.1
-        let codes = |which: fn(&Status) -> bool| {
-            let codes = Status::ALL.iter().filter(|status| which(status));
-            let codes: Vec<String> = codes.map(|status| status.code().to_string()).collect();
-            codes.join(", ")
-        };
-        let parked = codes(|status| status.is_parked());
-        let for_timers = codes(|status| status.is_parked() && !status.waits_for(WaitKind::Signal));
-        let timer = WaitKind::Timer.name();
-        let waits = format!("status <> {for_timers} or wait = '{timer}'");
-        assert!(DEPTHS.contains(&waits), "{waits}");
-        let parked = format!("where status in ({parked})");
-        assert!(
-            DEPTHS.contains(&parked) && NEXT_DUE.contains(&parked),
-            "{parked}"
-        );
-    }
 }

@@ -4,12 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use abide_core::model::{CommandId, InstanceId, Key, Name, Timestamp, Waiter};
 use abide_core::rules::event::awaited_types;
+use abide_core::sql;
 use abide_kernel::{
     Error, EventPaths, Found, Op, PathId, Result, TypeTotal, WaiterFilter, WaiterPage,
 };
 use tokio_postgres::Row;
 
-use crate::arrays::arrays;
+use crate::arrays::{arrays, columns};
 use crate::cells::{Cells, each};
 use crate::commands;
 use crate::param::{Param, parts};
@@ -91,25 +92,33 @@ macro_rules! count {
     };
 }
 
+columns! {
+    /// The columns of a waiter, with its conditions as JSON.
+    Open: |row: (&Waiter, String)| {
+        1 instance_id bigint: row.0.instance,
+        2 partition_key text: row.0.partition.as_ref().map(Key::as_str),
+        3 wait_id text: row.0.wait_id.as_str(),
+        4 place int: row.0.position,
+        5 event_type text: row.0.event_type.as_str(),
+        6 path text: row.0.path.as_str(),
+        7 value text: row.0.value.as_str(),
+        8 conditions text: row.1.as_str(),
+        9 since timestamptz: row.0.since,
+        10 deadline timestamptz: row.0.deadline,
+    }
+}
+
 /// Inserts waiters, and counts them. Their instances are locked, and so are the types.
 ///
 /// Index: `waiter_totals_of_type`, `waiter_totals_pkey`.
-pub const OPEN_WAITERS: &str = concat!(
+pub const OPEN_WAITERS: &str = sql! {
     "with opened as ( \
-        insert into abide.waiters (instance_id, partition_key, wait_id, place, event_type, path, \
-            value, conditions, since, deadline) \
-        select * from ",
-    arrays!(
-        1 instance_id bigint, 2 partition_key text, 3 wait_id text, 4 place int, 5 event_type text, 6 path text,
-        7 value text, 8 conditions text, 9 since timestamptz, 10 deadline timestamptz,
-    ),
-    " r \
+        insert into abide.waiters (", Open::NAMES, ") select * from (select ", Open::MANY, ") r \
         returning event_type \
     ), counted as materialized ( \
         select event_type, count(*) as total from opened group by event_type \
-    ), ",
-    count!()
-);
+    ), ", count!()
+};
 
 /// Deletes the waiters of instances, and subtracts them from the totals. The instances are locked.
 ///
@@ -246,26 +255,13 @@ pub(crate) fn waiters_params<'p>(probes: impl IntoIterator<Item = &'p Probe>) ->
 /// Inserts waiters, and counts them.
 pub(crate) fn open_waiters(txn: &mut Transaction<'_>, waiters: &[Waiter]) -> Result<()> {
     look_again(txn);
-    let conditions = waiters.iter().map(|one| {
+    let written = |one: &Waiter| {
         serde_json::to_string(&one.conditions).map_err(|error| Error::Broken(error.to_string()))
-    });
-    let conditions: Vec<String> = conditions.collect::<Result<_>>()?;
-    let rows: Vec<(&Waiter, &String)> = waiters.iter().zip(&conditions).collect();
+    };
+    let rows = waiters.iter().map(|one| Ok((one, written(one)?)));
+    let rows: Vec<(&Waiter, String)> = rows.collect::<Result<_>>()?;
     for part in parts(&rows, |(_, conditions)| conditions.len()) {
-        let rows = || part.iter().map(|(waiter, _)| *waiter);
-        let params = vec![
-            Param::list(rows().map(|one| one.instance)),
-            Param::list(rows().map(|one| one.partition.as_ref().map(Key::as_str))),
-            Param::list(rows().map(|one| one.wait_id.as_str())),
-            Param::list(rows().map(|one| one.position)),
-            Param::list(rows().map(|one| one.event_type.as_str())),
-            Param::list(rows().map(|one| one.path.as_str())),
-            Param::list(rows().map(|one| one.value.as_str())),
-            Param::list(part.iter().map(|(_, conditions)| conditions.as_str())),
-            Param::list(rows().map(|one| one.since)),
-            Param::list(rows().map(|one| one.deadline)),
-        ];
-        txn.write(OPEN_WAITERS, params)?;
+        txn.write(OPEN_WAITERS, Open::params(part)?)?;
     }
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! Workers: statements that register, renew, expire and delete them.
 
 use abide_core::model::{Lane, Name, Timestamp, Worker, WorkerId};
+use abide_core::sql;
 use abide_kernel::{Error, NewWorker, Result};
 use tokio_postgres::Row;
 
@@ -32,17 +33,19 @@ from abide.workers where name = $1 order by id";
 ///
 /// Indexes: `instances_held`, from one holder to the next, and `workers_pkey`. So dead workers that hold nothing are
 /// not read, however many there are; an index over leases would have to be written at every heartbeat.
-pub const DEAD_HOLDERS: &str = "\
+pub const DEAD_HOLDERS: &str = sql!(
+    "\
 with recursive holders(worker) as ( \
-    (select i.worker from abide.instances i where i.status = 3 order by i.worker limit 1) \
+    (select i.worker from abide.instances i where i.status = @executing order by i.worker limit 1) \
     union all \
-    select (select i.worker from abide.instances i where i.status = 3 and i.worker > h.worker \
+    select (select i.worker from abide.instances i where i.status = @executing and i.worker > h.worker \
         order by i.worker limit 1) \
     from holders h where h.worker is not null \
 ) \
 select h.worker, (select w.name from abide.workers w where w.id = h.worker) from holders h \
 where h.worker is not null \
-    and coalesce((select w.lease_until <= $1 from abide.workers w where w.id = h.worker), true)";
+    and coalesce((select w.lease_until <= $1 from abide.workers w where w.id = h.worker), true)"
+);
 
 /// The workers whose lease has not expired.
 pub const LIVING_WORKERS: &str = "\
@@ -87,13 +90,15 @@ where id = any((select $1::bigint[])::bigint[])";
 ///
 /// Index: `workers_pkey`, read from its beginning, which has workers that died long ago and few live ones; and
 /// `instances_held`. Locks: those rows; those that another transaction has locked are skipped.
-pub const FORGET_WORKERS: &str = "\
+pub const FORGET_WORKERS: &str = sql!(
+    "\
 delete from abide.workers where id = any(array( \
     select w.id from abide.workers w where w.lease_until < $1 \
-        and not exists (select from abide.instances i where i.status = 3 and i.worker = w.id) \
+        and not exists (select from abide.instances i where i.status = @executing and i.worker = w.id) \
     order by w.id limit (select $2::bigint) \
     for update skip locked)) \
-returning id";
+returning id"
+);
 
 /// Inserts a worker.
 pub(crate) async fn insert_worker(

@@ -1,16 +1,15 @@
 //! Writes locked rows, histories and declarations. Nothing here waits for a result.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use abide_core::model::{
-    BarrierNumber, Declared, Extra, HistoryRow, InstanceId, Json, Lease, Policy, Row, Timestamp,
-};
-use abide_kernel::{Advance, Changes, Error, Finish, Move, MovedHistory, Result, Wake};
+use abide_core::model::{BarrierNumber, Declared, HistoryRow, InstanceId, Json, Lease, Timestamp};
+use abide_core::sql;
+use abide_kernel::{Changes, MovedHistory, Result};
 
-use crate::arrays::{Forms, arrays, forms};
+use crate::arrays::{Forms, arrays, columns, forms};
+use crate::instances::{Advanced, Finished, Moved, Woken, written};
 use crate::keys;
-use crate::param::{Param, parts, without_nul};
+use crate::param::{Param, parts};
 use crate::txn::Transaction;
 
 // The arrays are hidden in sub-selects: a planner that sees their length joins with a hash over the whole table while
@@ -27,10 +26,7 @@ update abide.instances i set step = c.step, step_seq = c.step_seq, attempt = c.a
     epoch = c.epoch, settled = c.settled, settled_before = c.settled_before, cause = c.cause, \
     history_seq = c.history_seq, state = coalesce(c.state, i.state), updated_at = $1 \
 from ";
-    [
-        2 id bigint, 3 step text, 4 step_seq int, 5 attempt int, 6 epoch bigint, 7 settled bigint,
-        8 cause smallint, 9 history_seq int, 10 state text, 11 settled_before bigint,
-    ];
+    Advanced;
     " c \
 where i.id = c.id"
 );
@@ -45,10 +41,7 @@ update abide.instances i set status = c.status, epoch = c.epoch, settled = c.set
     result = c.result, updated_at = $1, worker = null, lease_until = null, limit_until = null, due_at = null, \
     extra = c.extra, behind = false \
 from ";
-    [
-        2 id bigint, 3 status smallint, 4 epoch bigint, 5 settled bigint, 6 history_seq int, 7 last_error text,
-        8 finished_at timestamptz, 9 result text, 10 settled_before bigint, 11 extra text,
-    ];
+    Finished;
     " c \
 where i.id = c.id"
 );
@@ -61,10 +54,7 @@ pub const WAKE: Forms = forms!(
 update abide.instances i set status = c.status, due_at = c.due_at, behind = c.behind, cause = c.cause, \
     history_seq = c.history_seq, extra = c.extra, updated_at = $1 \
 from ";
-    [
-        2 id bigint, 3 status smallint, 4 due_at timestamptz, 5 behind boolean, 6 cause smallint,
-        7 history_seq int, 8 extra text,
-    ];
+    Woken;
     " c \
 where i.id = c.id"
 );
@@ -80,16 +70,10 @@ update abide.instances i set status = c.status, step = c.step, step_seq = c.step
     history_seq = c.history_seq, last_error = c.last_error, finished_at = c.finished_at, \
     state = coalesce(c.state, i.state), result = coalesce(c.result, i.result), kind = c.kind, \
     settled_before = c.settled_before, extra = c.extra, updated_at = $1, \
-    lease_until = case when c.status = 3 then i.lease_until end, \
-    limit_until = case when c.status = 3 then i.limit_until end \
+    lease_until = case when c.status = @executing then i.lease_until end, \
+    limit_until = case when c.status = @executing then i.limit_until end \
 from ";
-    [
-        2 id bigint, 3 status smallint, 4 step text, 5 step_seq int, 6 attempt int, 7 queue text,
-        8 priority smallint, 9 due_at timestamptz, 10 behind boolean, 11 worker bigint, 12 epoch bigint,
-        13 settled bigint, 14 cause smallint, 15 history_seq int, 16 last_error text,
-        17 finished_at timestamptz, 18 state text, 19 result text, 20 kind smallint, 21 settled_before bigint,
-        22 extra text,
-    ];
+    Moved;
     " c \
 where i.id = c.id"
 );
@@ -98,15 +82,13 @@ where i.id = c.id"
 /// ended the hold.
 ///
 /// Index: `instances_pkey`. The rows are locked already, or were claimed in this transaction.
-pub const LEASE: &str = concat!(
+pub const LEASE: &str = sql! {
     "\
 update abide.instances i set lease_until = c.lease_until, limit_until = c.limit_until, \
     updated_at = $1 \
-from ",
-    arrays!(2 id bigint, 3 lease_until timestamptz, 4 limit_until timestamptz),
-    " c \
+from ", arrays!(2 id bigint, 3 lease_until timestamptz, 4 limit_until timestamptz), " c \
 where i.id = c.id"
-);
+};
 
 /// Appends to histories.
 ///
@@ -122,34 +104,39 @@ select * from ";
 /// Replaces rows of histories by others.
 ///
 /// Index: `history_pkey`, one look-up for each, also before the table has statistics. The instances are locked already.
-pub const MOVE_HISTORY: &str = concat!(
+pub const MOVE_HISTORY: &str = sql! {
     "\
 update abide.history h set seq = f.seq, at = f.at, events = f.events \
 from ( \
     select x.place, c.seq, c.at, c.events \
-    from ",
-    arrays!(1 instance_id bigint, 2 was int, 3 seq int, 4 at timestamptz, 5 events text),
-    " c \
+    from ", arrays!(1 instance_id bigint, 2 was int, 3 seq int, 4 at timestamptz, 5 events text), " c \
     cross join lateral ( \
         select x.ctid as place from abide.history x where x.instance_id = c.instance_id and x.seq = c.was offset 0 \
     ) x \
 ) f \
 where h.ctid = f.place"
-);
+};
+
+columns! {
+    /// The columns of a declaration.
+    Declaration: |one: &Declared| {
+        1 machine text: one.machine.as_str(),
+        2 version int: one.version,
+        3 kind smallint: one.kind.code(),
+        4 first_step text: one.first_step.as_str(),
+        5 queue text: one.queue.as_str(),
+        6 history boolean: one.history,
+        7 contract_id bigint: one.contract,
+        8 policy text: written(one.policy().as_ref())?,
+    }
+}
 
 /// Inserts or overwrites declarations by machine and version; writes nothing if nothing differs.
 ///
 /// Index: `machines_pkey`. Locks: the rows, by machine and version.
-pub const DECLARE: &str = concat!(
-    "\
-insert into abide.machines as m \
-    (machine, version, kind, first_step, queue, history, contract_id, policy) \
-select * from ",
-    arrays!(
-        1 machine text, 2 version int, 3 kind smallint, 4 first_step text, 5 queue text, 6 history boolean,
-        7 contract_id bigint, 8 policy text,
-    ),
-    " c \
+pub const DECLARE: &str = sql! {
+    "insert into abide.machines as m (", Declaration::NAMES, ") \
+select * from (select ", Declaration::MANY, ") c \
 on conflict (machine, version) do update \
     set kind = excluded.kind, first_step = excluded.first_step, queue = excluded.queue, \
         history = excluded.history, contract_id = excluded.contract_id, \
@@ -157,7 +144,7 @@ on conflict (machine, version) do update \
     where (m.kind, m.first_step, m.queue, m.history, m.contract_id, m.policy) is distinct from \
         (excluded.kind, excluded.first_step, excluded.queue, excluded.history, \
         excluded.contract_id, excluded.policy)"
-);
+};
 
 /// Marks runs that are followed by another: they hold no key, and have no place at their parent's barrier (rule 2.4).
 ///
@@ -185,16 +172,16 @@ pub(crate) fn update(
     keys::give_up(txn, &changes.given_up)?;
     let size = |json: Option<&Json>| json.map_or(0, Json::size);
     for part in parts(&changes.advances, |one| size(one.state)) {
-        txn.write_rows(ADVANCE, part.len(), advances(part, now))?;
+        txn.write_rows(ADVANCE, part.len(), at(now, Advanced::params(part)?))?;
     }
     for part in parts(&changes.finishes, |one| size(one.result)) {
-        txn.write_rows(FINISH, part.len(), finishes(part, now)?)?;
+        txn.write_rows(FINISH, part.len(), at(now, Finished::params(part)?))?;
     }
     for part in parts(&changes.wakes, |_| 0) {
-        txn.write_rows(WAKE, part.len(), wakes(part, now)?)?;
+        txn.write_rows(WAKE, part.len(), at(now, Woken::params(part)?))?;
     }
     for part in parts(&changes.moves, |one| size(one.state) + size(one.result)) {
-        txn.write_rows(MOVE, part.len(), moves(part, now)?)?;
+        txn.write_rows(MOVE, part.len(), at(now, Moved::params(part)?))?;
     }
     let held = changes.leases.iter();
     let held: Vec<(InstanceId, Lease)> =
@@ -240,25 +227,8 @@ pub(crate) fn declare(txn: &mut Transaction<'_>, declared: &[Declared]) -> Resul
         .iter()
         .map(|one| ((&one.machine, one.version), one))
         .collect();
-    let policies = sorted.values().map(|one| written(one.policy().as_ref()));
-    let policies = policies.collect::<Result<Vec<Option<Json>>>>()?;
-    let params = vec![
-        Param::list(sorted.values().map(|one| one.machine.as_str())),
-        Param::list(sorted.values().map(|one| one.version)),
-        Param::list(sorted.values().map(|one| one.kind.code())),
-        Param::list(sorted.values().map(|one| one.first_step.as_str())),
-        Param::list(sorted.values().map(|one| one.queue.as_str())),
-        Param::list(sorted.values().map(|one| one.history)),
-        Param::list(sorted.values().map(|one| one.contract)),
-        Param::list(policies.iter().map(|one| one.as_ref().map(Json::as_str))),
-    ];
-    txn.write(DECLARE, params)
-}
-
-/// A policy in its stored form.
-pub(crate) fn written(policy: Option<&Policy>) -> Result<Option<Json>> {
-    let written = policy.map(Json::of).transpose();
-    written.map_err(|error| Error::Broken(format!("a policy cannot be written: {error}")))
+    let declared: Vec<&Declared> = sorted.into_values().collect();
+    txn.write(DECLARE, Declaration::params(&declared)?)
 }
 
 /// Marks runs that are followed by another.
@@ -277,100 +247,12 @@ pub(crate) async fn adopt(
     Ok(u32::try_from(moved.len()).unwrap_or(u32::MAX))
 }
 
-fn advances(list: &[Advance<'_>], now: Timestamp) -> Vec<Param> {
-    let rows = || list.iter().map(|one| one.row);
-    vec![
-        Param::one(now),
-        Param::list(rows().map(|row| row.id)),
-        Param::list(rows().map(|row| row.step.as_str())),
-        Param::list(rows().map(|row| row.step_seq)),
-        Param::list(rows().map(|row| row.attempt)),
-        Param::list(rows().map(|row| row.epoch)),
-        Param::list(rows().map(|row| row.settled.last)),
-        Param::list(rows().map(|row| row.cause.code())),
-        Param::list(rows().map(|row| row.history_seq)),
-        Param::list(list.iter().map(|one| one.state.map(Json::as_str))),
-        Param::list(rows().map(settled_before)),
-    ]
-}
-
-fn finishes(list: &[Finish<'_>], now: Timestamp) -> Result<Vec<Param>> {
-    let rows = || list.iter().map(|one| one.row);
-    Ok(vec![
-        Param::one(now),
-        Param::list(rows().map(|row| row.id)),
-        Param::list(rows().map(|row| row.status.code())),
-        Param::list(rows().map(|row| row.epoch)),
-        Param::list(rows().map(|row| row.settled.last)),
-        Param::list(rows().map(|row| row.history_seq)),
-        Param::list(rows().map(last_error)),
-        Param::list(rows().map(|row| row.finished_at)),
-        Param::list(
-            list.iter()
-                .map(|one| one.result.map(|result| result.as_str())),
-        ),
-        Param::list(rows().map(settled_before)),
-        extras(rows())?,
-    ])
-}
-
-/// The committed epochs before the last one, as bits.
-fn settled_before(row: &Row) -> i64 {
-    row.settled.before.cast_signed()
-}
-
-/// The column `extra` of rows.
-fn extras<'r>(rows: impl Iterator<Item = &'r Row>) -> Result<Param> {
-    let stored = rows.map(|row| stored(&Extra::from(row)));
-    Ok(Param::list(stored.collect::<Result<Vec<_>>>()?))
-}
-
-/// The stored form of the values that are the default in nearly every row.
-pub(crate) fn stored(extra: &Extra) -> Result<Option<String>> {
-    let stored = extra.stored();
-    stored.map_err(|error| Error::Broken(format!("a row cannot be written: {error}")))
-}
-
-fn wakes(list: &[Wake<'_>], now: Timestamp) -> Result<Vec<Param>> {
-    let rows = || list.iter().map(|one| one.row);
-    Ok(vec![
-        Param::one(now),
-        Param::list(rows().map(|row| row.id)),
-        Param::list(rows().map(|row| row.status.code())),
-        Param::list(rows().map(|row| row.due_at)),
-        Param::list(rows().map(|row| row.behind)),
-        Param::list(rows().map(|row| row.cause.code())),
-        Param::list(rows().map(|row| row.history_seq)),
-        extras(rows())?,
-    ])
-}
-
-fn moves(list: &[Move<'_>], now: Timestamp) -> Result<Vec<Param>> {
-    let rows = || list.iter().map(|one| one.row);
-    Ok(vec![
-        Param::one(now),
-        Param::list(rows().map(|row| row.id)),
-        Param::list(rows().map(|row| row.status.code())),
-        Param::list(rows().map(|row| row.step.as_str())),
-        Param::list(rows().map(|row| row.step_seq)),
-        Param::list(rows().map(|row| row.attempt)),
-        Param::list(rows().map(|row| row.queue.as_str())),
-        Param::list(rows().map(|row| row.priority)),
-        Param::list(rows().map(|row| row.due_at)),
-        Param::list(rows().map(|row| row.behind)),
-        Param::list(rows().map(|row| row.worker)),
-        Param::list(rows().map(|row| row.epoch)),
-        Param::list(rows().map(|row| row.settled.last)),
-        Param::list(rows().map(|row| row.cause.code())),
-        Param::list(rows().map(|row| row.history_seq)),
-        Param::list(rows().map(last_error)),
-        Param::list(rows().map(|row| row.finished_at)),
-        Param::list(list.iter().map(|one| one.state.map(Json::as_str))),
-        Param::list(list.iter().map(|one| one.result.map(Json::as_str))),
-        Param::list(rows().map(|row| row.kind.code())),
-        Param::list(rows().map(settled_before)),
-        extras(rows())?,
-    ])
+/// The parameters of a statement whose first one is the time.
+fn at(now: Timestamp, columns: Vec<Param>) -> Vec<Param> {
+    let mut params = Vec::with_capacity(columns.len() + 1);
+    params.push(Param::one(now));
+    params.extend(columns);
+    params
 }
 
 fn leases(list: &[(InstanceId, Lease)], now: Timestamp) -> Vec<Param> {
@@ -380,8 +262,4 @@ fn leases(list: &[(InstanceId, Lease)], now: Timestamp) -> Vec<Param> {
         Param::list(list.iter().map(|(_, lease)| lease.until)),
         Param::list(list.iter().map(|(_, lease)| lease.limit)),
     ]
-}
-
-fn last_error(row: &Row) -> Option<Cow<'_, str>> {
-    row.last_error.as_deref().map(without_nul)
 }

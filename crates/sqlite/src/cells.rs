@@ -53,8 +53,22 @@ pub(crate) fn priority(row: &Row<'_>, at: usize) -> Result<Priority> {
     Ok(Priority(row.get(at)?))
 }
 
+/// A value that is stored as a number; the default for an unknown number, which a newer release has written.
+pub(crate) fn code<T: Default>(row: &Row<'_>, at: usize, of: fn(i16) -> Option<T>) -> Result<T> {
+    Ok(of(row.get(at)?).unwrap_or_default())
+}
+
 pub(crate) fn status(row: &Row<'_>, at: usize) -> Result<Status> {
-    Status::from_code(row.get(at)?).map_err(|error| unreadable(at, Type::Integer, error))
+    known(row, at, Status::from_code)
+}
+
+/// A value that is stored as a number that this release must know.
+pub(crate) fn known<T>(row: &Row<'_>, at: usize, of: fn(i16) -> Option<T>) -> Result<T> {
+    let code = row.get(at)?;
+    of(code).ok_or_else(|| {
+        let problem = format!("{code} is not a status");
+        Error::FromSqlConversionFailure(at, Type::Integer, problem.into())
+    })
 }
 
 pub(crate) fn name(row: &Row<'_>, at: usize) -> Result<Name> {

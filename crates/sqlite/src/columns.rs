@@ -100,12 +100,8 @@ pub(crate) fn scopes(key: Scope, unique_key: Scope) -> i64 {
 }
 
 /// The scopes of the keys that a row has, in the form that [`from_scopes`] reads.
-macro_rules! own_scopes {
-    () => {
-        "iif(key is null, 0, scopes & 65535) | iif(unique_key is null, 0, scopes & ~65535)"
-    };
-}
-pub(crate) use own_scopes;
+pub(crate) const OWN_SCOPES: &str =
+    "iif(key is null, 0, scopes & 65535) | iif(unique_key is null, 0, scopes & ~65535)";
 
 /// Reads stored scopes.
 pub(crate) fn from_scopes(scopes: i32) -> Scopes {

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::coded::coded;
 use super::{
     BarrierNumber, Child, Command, Epoch, Inbox, InstanceId, Json, Key, Kind, Name, Policy,
     Priority, Row, Timestamp, WorkerId,
@@ -199,76 +200,31 @@ impl Claimed {
     }
 }
 
-/// The reason why an instance runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(rename_all = "snake_case")]
-#[repr(u8)]
-pub enum Cause {
-    /// It was started.
-    #[default]
-    Start = 0,
-    /// The previous step continued with this one.
-    Next = 1,
-    /// The step asked to run again.
-    Retry = 2,
-    /// A signal arrived.
-    Signal = 3,
-    /// An event matched.
-    Event = 4,
-    /// Its deadline passed, or its time came.
-    Timeout = 5,
-    /// Its children have ended.
-    Children = 6,
-    /// An update arrived.
-    Update = 7,
-    /// The worker that held it died, or gave it back.
-    Reclaim = 8,
-    /// Its code did not match its history, and is tried again.
-    Replay = 9,
-}
-
-impl Cause {
-    const ALL: [Self; 10] = [
-        Self::Start,
-        Self::Next,
-        Self::Retry,
-        Self::Signal,
-        Self::Event,
-        Self::Timeout,
-        Self::Children,
-        Self::Update,
-        Self::Reclaim,
-        Self::Replay,
-    ];
-
-    /// The number that the databases store for it.
-    pub const fn code(self) -> i16 {
-        self as i16
-    }
-
-    /// Its name.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Start => "start",
-            Self::Next => "next",
-            Self::Retry => "retry",
-            Self::Signal => "signal",
-            Self::Event => "event",
-            Self::Timeout => "timeout",
-            Self::Children => "children",
-            Self::Update => "update",
-            Self::Reclaim => "reclaim",
-            Self::Replay => "replay",
-        }
-    }
-
-    /// Converts the stored number back; an unknown number, written by a newer release, becomes `start`.
-    pub fn from_code(code: i16) -> Self {
-        usize::try_from(code)
-            .ok()
-            .and_then(|at| Self::ALL.get(at).copied())
-            .unwrap_or_default()
+coded! {
+    /// The reason why an instance runs.
+    #[derive(Default)]
+    pub enum Cause {
+        /// It was started.
+        #[default]
+        Start = 0, "start";
+        /// The previous step continued with this one.
+        Next = 1, "next";
+        /// The step asked to run again.
+        Retry = 2, "retry";
+        /// A signal arrived.
+        Signal = 3, "signal";
+        /// An event matched.
+        Event = 4, "event";
+        /// Its deadline passed, or its time came.
+        Timeout = 5, "timeout";
+        /// Its children have ended.
+        Children = 6, "children";
+        /// An update arrived.
+        Update = 7, "update";
+        /// The worker that held it died, or gave it back.
+        Reclaim = 8, "reclaim";
+        /// Its code did not match its history, and is tried again.
+        Replay = 9, "replay";
     }
 }
 

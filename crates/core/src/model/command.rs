@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::coded::coded;
 use super::json::null_is_a_result;
 use super::{
     Arguments, CommandId, InstanceId, Json, Key, Name, Sequence, Start, Timestamp, WaitId,
@@ -46,106 +47,49 @@ impl std::fmt::Display for Target {
     }
 }
 
-/// The kind of a command.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-#[repr(u8)]
-pub enum CommandKind {
-    /// A signal: handed to a step that waits for it.
-    Signal = 0,
-    /// An update: handled and answered.
-    Update = 1,
-    /// A cancellation: reaches the code of a workflow, which may clean up.
-    Cancel = 2,
-}
-
-impl CommandKind {
-    /// The number that the databases store for it.
-    pub const fn code(self) -> i16 {
-        self as i16
-    }
-
-    /// Converts the stored number back; an unknown number, written by a newer release, becomes a signal.
-    pub const fn from_code(code: i16) -> Self {
-        match code {
-            1 => Self::Update,
-            2 => Self::Cancel,
-            _ => Self::Signal,
-        }
+coded! {
+    /// The kind of a command. An unknown number, written by a newer release, is read as a signal.
+    #[derive(Default)]
+    pub enum CommandKind {
+        /// A signal: handed to a step that waits for it.
+        #[default]
+        Signal = 0, "signal";
+        /// An update: handled and answered.
+        Update = 1, "update";
+        /// A cancellation: reaches the code of a workflow, which may clean up.
+        Cancel = 2, "cancel";
     }
 }
 
-/// The status of a command's record (rules 7.6 and 9.2).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[cfg_attr(feature = "openapi", schema(as = MessageStatus))]
-#[serde(rename_all = "snake_case")]
-#[repr(u8)]
-pub enum CommandStatus {
-    /// A signal that is kept for a key that no instance holds yet.
-    Held = 0,
-    /// A signal in an inbox.
-    Received = 1,
-    /// An update that is to be handled.
-    Accepted = 2,
-    /// A signal that a step has consumed.
-    Applied = 3,
-    /// A signal that was still pending when its instance ended.
-    Discarded = 4,
-    /// A signal that was held too long.
-    Expired = 5,
-    /// An update that was handled.
-    Completed = 6,
-    /// An update whose handler failed, or that was not answered when its instance ended.
-    Failed = 7,
-    /// It was refused.
-    Rejected = 8,
+coded! {
+    /// The status of a command's record (rules 7.6 and 9.2).
+    #[cfg_attr(feature = "openapi", schema(as = MessageStatus))]
+    pub enum CommandStatus {
+        /// A signal that is kept for a key that no instance holds yet.
+        Held = 0, "held";
+        /// A signal in an inbox.
+        Received = 1, "received";
+        /// An update that is to be handled.
+        Accepted = 2, "accepted";
+        /// A signal that a step has consumed.
+        Applied = 3, "applied";
+        /// A signal that was still pending when its instance ended.
+        Discarded = 4, "discarded";
+        /// A signal that was held too long.
+        Expired = 5, "expired";
+        /// An update that was handled.
+        Completed = 6, "completed";
+        /// An update whose handler failed, or that was not answered when its instance ended.
+        Failed = 7, "failed";
+        /// It was refused.
+        Rejected = 8, "rejected";
+    }
 }
 
 impl CommandStatus {
-    /// All of them, in the order of their codes.
-    pub const ALL: [Self; 9] = [
-        Self::Held,
-        Self::Received,
-        Self::Accepted,
-        Self::Applied,
-        Self::Discarded,
-        Self::Expired,
-        Self::Completed,
-        Self::Failed,
-        Self::Rejected,
-    ];
-
-    /// The number that the databases store for it.
-    pub const fn code(self) -> i16 {
-        self as i16
-    }
-
-    /// Converts the stored number back. Returns `None` if it is unknown.
-    pub fn from_code(code: i16) -> Option<Self> {
-        usize::try_from(code)
-            .ok()
-            .and_then(|at| Self::ALL.get(at).copied())
-    }
-
     /// `true` if it is in an inbox and not consumed yet.
     pub const fn is_pending(self) -> bool {
         matches!(self, Self::Received | Self::Accepted)
-    }
-
-    /// Its name, the same in every interface.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Held => "held",
-            Self::Received => "received",
-            Self::Accepted => "accepted",
-            Self::Applied => "applied",
-            Self::Discarded => "discarded",
-            Self::Expired => "expired",
-            Self::Completed => "completed",
-            Self::Failed => "failed",
-            Self::Rejected => "rejected",
-        }
     }
 }
 
@@ -374,20 +318,4 @@ pub struct Answered {
     /// Its error; an update that failed changed nothing.
     #[serde(default)]
     pub error: Option<String>,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn codes_are_read_back() {
-        for status in CommandStatus::ALL {
-            assert_eq!(CommandStatus::from_code(status.code()), Some(status));
-        }
-        for rejection in Rejection::ALL {
-            assert_eq!(Rejection::from_code(rejection.code()), Some(rejection));
-        }
-        assert!(CommandStatus::from_code(9).is_none() && Rejection::from_code(0).is_none());
-    }
 }

@@ -6,7 +6,6 @@ use serde::{Deserialize, Serialize};
 
 use super::json_text::{write_number, write_text};
 use super::row::{Aside, Attended, Awaits, Family, Folding, Inbox, OperationWait, Row, Run};
-use super::status::UnknownStatus;
 use super::{
     BarrierNumber, Cause, InstanceId, Name, NewRow, ResumeSource, Status, Timestamp, WaitId,
     WaitKind,
@@ -248,13 +247,14 @@ impl From<StoredAside> for AsideCodes {
 }
 
 impl TryFrom<AsideCodes> for StoredAside {
-    type Error = UnknownStatus;
+    type Error = String;
 
-    fn try_from(codes: AsideCodes) -> Result<Self, UnknownStatus> {
+    fn try_from(codes: AsideCodes) -> Result<Self, String> {
+        let unknown = || format!("{} is not a status", codes.status);
         Ok(Self(Aside {
-            status: Status::from_code(codes.status)?,
+            status: Status::from_code(codes.status).ok_or_else(unknown)?,
             due_at: codes.due_us.map(Timestamp::from_micros),
-            cause: Cause::from_code(codes.cause),
+            cause: Cause::from_code(codes.cause).unwrap_or_default(),
         }))
     }
 }

@@ -4,6 +4,7 @@ use std::ops::Deref;
 
 use serde::{Deserialize, Serialize};
 
+use super::coded::coded;
 use super::json::null_is_a_result;
 use super::{
     CommandId, CommandKind, InstanceId, Json, Key, Lane, Name, Policy, Row, Scope, Status,
@@ -81,58 +82,19 @@ impl Instance {
     }
 }
 
-/// The kind of an instance's wait; `signal` also for signals and events together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(rename_all = "snake_case")]
-#[repr(u8)]
-pub enum WaitKind {
-    /// A signal, possibly together with events.
-    Signal = 1,
-    /// An event.
-    Event = 2,
-    /// A condition.
-    Condition = 3,
-    /// Only time.
-    Timer = 4,
-    /// Its children.
-    Children = 5,
-}
-
-impl WaitKind {
-    /// The number that the databases store for it.
-    pub const fn code(self) -> i16 {
-        self as i16
-    }
-
-    /// Converts the stored number back. Returns `None` if it is unknown.
-    pub const fn from_code(code: i16) -> Option<Self> {
-        match code {
-            1 => Some(Self::Signal),
-            2 => Some(Self::Event),
-            3 => Some(Self::Condition),
-            4 => Some(Self::Timer),
-            5 => Some(Self::Children),
-            _ => None,
-        }
-    }
-
-    /// Returns the kind with that name.
-    pub fn named(name: &str) -> Option<Self> {
-        (1..=5)
-            .filter_map(Self::from_code)
-            .find(|kind| kind.name() == name)
-    }
-
-    /// Its name.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Signal => "signal",
-            Self::Event => "event",
-            Self::Condition => "condition",
-            Self::Timer => "timer",
-            Self::Children => "children",
-        }
+coded! {
+    /// The kind of an instance's wait; `signal` also for signals and events together.
+    pub enum WaitKind {
+        /// A signal, possibly together with events.
+        Signal = 1, "signal";
+        /// An event.
+        Event = 2, "event";
+        /// A condition.
+        Condition = 3, "condition";
+        /// Only time.
+        Timer = 4, "timer";
+        /// Its children.
+        Children = 5, "children";
     }
 }
 
@@ -171,57 +133,21 @@ impl ResumeSource {
     }
 }
 
-/// The kind of the source that ended a wait.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(rename_all = "snake_case")]
-#[repr(u8)]
-pub enum ResumeKind {
-    /// A signal.
-    Signal = 1,
-    /// An event.
-    Event = 2,
-    /// An update, which is handled during the wait; the wait stays open.
-    Update = 3,
-    /// A cancellation, which reaches a workflow's code.
-    Cancel = 4,
-    /// Its deadline.
-    Timeout = 5,
-    /// The end of its children.
-    Children = 6,
-}
-
-impl ResumeKind {
-    /// All of them, in the order of their codes, which begin at 1.
-    pub const ALL: [Self; 6] = [
-        Self::Signal,
-        Self::Event,
-        Self::Update,
-        Self::Cancel,
-        Self::Timeout,
-        Self::Children,
-    ];
-
-    /// The number that the databases store for it.
-    pub const fn code(self) -> i16 {
-        self as i16
-    }
-
-    /// Converts the stored number back. Returns `None` if it is unknown.
-    pub fn from_code(code: i16) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| kind.code() == code)
-    }
-
-    /// Its name.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Signal => "signal",
-            Self::Event => "event",
-            Self::Update => "update",
-            Self::Cancel => "cancel",
-            Self::Timeout => "timeout",
-            Self::Children => "children",
-        }
+coded! {
+    /// The kind of the source that ended a wait.
+    pub enum ResumeKind {
+        /// A signal.
+        Signal = 1, "signal";
+        /// An event.
+        Event = 2, "event";
+        /// An update, which is handled during the wait; the wait stays open.
+        Update = 3, "update";
+        /// A cancellation, which reaches a workflow's code.
+        Cancel = 4, "cancel";
+        /// Its deadline.
+        Timeout = 5, "timeout";
+        /// The end of its children.
+        Children = 6, "children";
     }
 }
 

@@ -2,32 +2,18 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::coded::coded;
 use super::{ContractId, Name, RetrySpec};
 
-/// The programming model of an instance.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-#[repr(u8)]
-pub enum Kind {
-    /// A machine: steps that return an outcome.
-    #[default]
-    Machine = 0,
-    /// A workflow: straight-line code, replayed from its history.
-    Workflow = 1,
-}
-
-impl Kind {
-    /// The number that the databases store for it.
-    pub const fn code(self) -> i16 {
-        self as i16
-    }
-
-    /// Converts the stored number back; an unknown number, written by a newer release, becomes a machine.
-    pub const fn from_code(code: i16) -> Self {
-        match code {
-            1 => Self::Workflow,
-            _ => Self::Machine,
-        }
+coded! {
+    /// The programming model of an instance.
+    #[derive(Default)]
+    pub enum Kind {
+        /// A machine: steps that return an outcome.
+        #[default]
+        Machine = 0, "machine";
+        /// A workflow: straight-line code, replayed from its history.
+        Workflow = 1, "workflow";
     }
 }
 

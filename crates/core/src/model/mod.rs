@@ -1,6 +1,7 @@
 //! The data types: instances, the outcomes of steps, claims, commands, events, history.
 
 mod claim;
+mod coded;
 mod command;
 mod contract;
 mod document;

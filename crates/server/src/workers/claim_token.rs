@@ -78,7 +78,7 @@ impl ClaimedStep {
 
     /// The cause that woke it.
     pub fn cause(&self) -> Cause {
-        Cause::from_code(self.5)
+        Cause::from_code(self.5).unwrap_or_default()
     }
 }
 

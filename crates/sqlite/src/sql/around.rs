@@ -2,6 +2,7 @@
 
 use abide_core::model::{CommandId, InstanceId, Sequence};
 use abide_core::rules::liveness::Around;
+use abide_core::sql;
 use abide_kernel::{Stamp, Surroundings, read_pending_names, read_siblings, read_unmatched};
 use rusqlite::types::Type;
 use rusqlite::{Connection, Error, OptionalExtension, Result, Row};
@@ -12,41 +13,41 @@ use crate::cells;
 /// for the row itself, its worker and its waits; `abide_signals_pending` for its commands, whose arguments are not
 /// read; `abide_partition_front` for the front of its partition; `abide_children` for its children, the newest first;
 /// `abide_events_of_type` for the newest event of each type.
-pub(crate) const AROUND: &str = "
+pub(crate) const AROUND: &str = sql!("
     select i.id, i.status, i.step_seq, i.attempt, i.updated_at, i.extra,
            (select count(*) from abide_signals s
-            where s.pending_in = i.id and s.pending_in is not null and s.kind = 0),
+            where s.pending_in = i.id and s.pending_in is not null and s.kind = @signal),
            (select count(*) from abide_signals s
-            where s.pending_in = i.id and s.pending_in is not null and s.kind >= 1),
-           iif(i.status = 4,
+            where s.pending_in = i.id and s.pending_in is not null and s.kind >= @update),
+           iif(i.status = @awaiting_signal,
                (select s.id from abide_signals s
-                where s.pending_in = i.id and s.pending_in is not null and s.kind = 0
+                where s.pending_in = i.id and s.pending_in is not null and s.kind = @signal
                   and s.name in (select value from json_each(i.extra, '$.awaits.names'))
                   and s.sequence > coalesce(i.extra ->> '$.inbox.handed', 0)
                 order by s.sequence limit 1), null),
-           iif(i.status in (1, 4, 5),
+           iif(i.status in (@parked),
                (select json_array(s.id, s.sequence) from abide_signals s
-                where s.pending_in = i.id and s.pending_in is not null and s.kind >= 1
+                where s.pending_in = i.id and s.pending_in is not null and s.kind >= @update
                 order by s.sequence desc limit 1), null),
            exists (select 1 from abide_workers w where w.id = i.worker),
-           i.status = 2 and i.standing is 1
+           i.status = @runnable and i.standing is 1
                and exists (select 1 from abide_instances p where p.partition_key = i.partition_key and p.standing >= 2),
-           iif(i.status = 5,
+           iif(i.status = @awaiting_children,
                (select json_group_array(json_array(g.status, g.is_due, g.queue, g.machine, g.version, g.number))
-                from (select c.status, c.due_at is not null as is_due, iif(c.status = 2, c.queue, null) as queue,
-                             iif(c.status = 2, c.machine, null) as machine, iif(c.status = 2, c.version, null) as version,
+                from (select c.status, c.due_at is not null as is_due, iif(c.status = @runnable, c.queue, null) as queue,
+                             iif(c.status = @runnable, c.machine, null) as machine, iif(c.status = @runnable, c.version, null) as version,
                              count(*) as number
                       from (select b.status, b.due_at, b.queue, b.machine, b.version from abide_instances b
                             where b.parent_id = i.id and b.parent_id is not null
-                              and b.parent_barrier >= iif(i.kind = 1, 0, i.extra ->> '$.family.barrier')
+                              and b.parent_barrier >= iif(i.kind = @workflow, 0, i.extra ->> '$.family.barrier')
                             order by b.parent_barrier desc, b.id desc limit 20000) c
                       group by 1, 2, 3, 4, 5) g), null),
-           iif(i.status = 4,
+           iif(i.status = @awaiting_signal,
                (select json_group_array(json_array(p.name, p.id))
                 from (select s.name, min(s.id) as id from abide_signals s
-                      where s.pending_in = i.id and s.pending_in is not null and s.kind = 0
+                      where s.pending_in = i.id and s.pending_in is not null and s.kind = @signal
                       group by s.name limit 20) p), null),
-           iif(i.status = 4,
+           iif(i.status = @awaiting_signal,
                (select json_array(e.sequence, e.event_type, e.event_id)
                 from (select w.event_type, min(w.since) as since from abide_waiters w
                       where w.instance_id = i.id group by w.event_type limit 20) w
@@ -55,7 +56,7 @@ pub(crate) const AROUND: &str = "
                                                      order by n.sequence desc limit 1)
                 where e.published_at > w.since
                 order by e.sequence desc limit 1), null)
-    from abide_instances i where i.id = ?1";
+    from abide_instances i where i.id = ?1");
 
 /// Reads the surroundings of instances; those that do not exist are left out.
 pub(crate) fn around(conn: &Connection, ids: &[InstanceId]) -> Result<Vec<Surroundings>> {

@@ -2,6 +2,7 @@
 
 use abide_core::model::Lane;
 use abide_core::rules::liveness::FAILURES_HEALTHY;
+use abide_core::sql;
 use abide_kernel::{ENDED_COUNTED, READY_LANES, ReadyLane, Tally};
 use rusqlite::{Connection, Result, Row};
 
@@ -27,7 +28,7 @@ pub(crate) const BLOCKED: &str = "
     select count(*) from abide_instances indexed by abide_blocked where wake_at = 9223372036854775806";
 
 /// The number of failing instances. Indexes: those that contain all instances that have not ended, as in `DEPTHS`.
-pub(crate) const FAILING: &str = "
+pub(crate) const FAILING: &str = sql!("
     select count(*) from (
         select kind, attempt - coalesce(extra ->> '$.deaths', 0) as failures, last_error from abide_instances indexed by abide_claimable where ready_at is not null
         union all
@@ -38,7 +39,7 @@ pub(crate) const FAILING: &str = "
         union all
         select kind, attempt - coalesce(extra ->> '$.deaths', 0) as failures, last_error from abide_instances indexed by abide_parked
         where wake_at is not null and wake_at <> 9223372036854775806)
-    where last_error is not null and (failures > ?1 or kind = 1)";
+    where last_error is not null and (failures > ?1 or kind = @workflow)");
 
 /// The number of ended instances by status, counted up to a limit. Index: `abide_finished`.
 pub(crate) const ENDED: &str = "

@@ -3,16 +3,19 @@
 use std::fmt::Write as _;
 
 use abide_core::model::{
-    Cause, Claim, Claimed, Epoch, InstanceId, Key, Kind, Lane, Lease, Name, ParentRef, Priority,
-    Row, Run, Scopes, Status, Timestamp, WorkerId,
+    Claim, Claimed, InstanceId, Key, Lane, Lease, Name, ParentRef, Priority, Row, Scopes,
+    Timestamp, WorkerId,
 };
+use abide_core::sql;
 use abide_kernel::{ClaimRequest, ClaimRoom, Leased, claimed_bytes};
 use rusqlite::{CachedStatement, Connection, Result, params};
 
-use super::load::{is_fit, parent};
+pub(crate) use super::instances::CANDIDATE;
+use super::instances::claimed_row;
+use super::load::is_fit;
 use super::{Lazy, distinct, limited, update};
 use crate::cells::{self, Names};
-use crate::columns::{self, own_scopes};
+use crate::columns;
 
 /// Maximum number of lanes in one statement. SQLite accepts up to 500 selects in one.
 const LANES_AT_ONCE: usize = 32;
@@ -80,15 +83,6 @@ fn cut(candidates: &mut Vec<Candidate>, limit: usize, most: usize) -> bool {
     candidates.truncate(fitting);
     is_more
 }
-
-/// The columns that a claim needs.
-pub(crate) const CANDIDATE: &str = concat!(
-    "id, priority, ready_at, epoch, settled, settled_before, step, step_seq, attempt, cause, history_seq, last_error, \
-    partition_key, parent_id, parent_barrier, key, kind, first_id, contract, created_at, policy, extra, state, \
-    iif(taken is null, 0, ",
-    own_scopes!(),
-    "), taken is not null and taken <> scopes >> 3 & 65537"
-);
 
 /// The columns for its order.
 pub(crate) const ORDER: &str = "id, priority, ready_at";
@@ -177,43 +171,8 @@ fn candidate(
     lane: &Lane,
     steps: &mut Names,
 ) -> Result<Candidate> {
-    let (parent, parent_barrier) = parent(found, 13)?;
-    let history_seq = found.get(10)?;
-    let mut row = Row {
-        kind: Kind::from_code(found.get(16)?),
-        status: Status::Executing,
-        scopes: columns::from_scopes(found.get(23)?),
-        priority: cells::priority(found, 1)?,
-        due_at: Some(cells::time(found, 2)?),
-        partition_key: cells::maybe_key(found, 12)?,
-        worker: Some(request.worker),
-        epoch: Epoch(found.get::<_, i64>(3)? + 1),
-        settled: cells::settled(found, 4, 5)?,
-        step_seq: found.get(7)?,
-        attempt: found.get(8)?,
-        cause: Cause::from_code(found.get(9)?),
-        contract: cells::maybe_contract(found, 18)?,
-        run: Run {
-            number: 1,
-            first: cells::maybe_id(found, 17)?,
-        },
-        parent,
-        parent_barrier,
-        history: history_seq > 0,
-        history_seq,
-        last_error: found.get(11)?,
-        ..Row::new(
-            cells::id(found, 0)?,
-            lane.machine.clone(),
-            steps.read(found, 6)?,
-            request.queue.clone(),
-            cells::time(found, 19)?,
-        )
-    };
-    if let Some(extra) = cells::extra(found, 21)? {
-        extra.fill_row(&mut row);
-    }
-    let parent = match parent {
+    let row = claimed_row(found, request.worker, &request.queue, lane, steps)?;
+    let parent = match row.parent {
         None => None,
         Some(id) => Some(ParentRef {
             id,
@@ -234,12 +193,11 @@ fn candidate(
 
 macro_rules! take {
     ($more:literal) => {
-        concat!(
+        sql! {
             "update abide_instances
-            set status = 3, ready_at = null, worker = ?1, epoch = epoch + 1, updated_at = ?2",
-            $more,
+            set status = @executing, ready_at = null, worker = ?1, epoch = epoch + 1, updated_at = ?2", $more,
             " where id between ?3 and ?4"
-        )
+        }
     };
 }
 
@@ -249,7 +207,7 @@ pub(crate) const TAKE: &str = take!("");
 /// The same, for rows that keep the front of their partition; they may also take or free their keys.
 pub(crate) const TAKE_GUARDED: &str = take!(
     ", standing = iif(partition_key is null, null, 3),
-       taken = iif(taken is null, null, scopes >> 3 & 65537)"
+       taken = iif(taken is null, null, scopes >> @executing & 65537)"
 );
 
 /// Takes the candidates. Rows with consecutive ids, as rows that were started together have, are taken by one statement:

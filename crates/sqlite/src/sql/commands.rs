@@ -4,13 +4,14 @@ use abide_core::model::{
     Closing, Command, CommandId, CommandKind, CommandStatus, InstanceId, Key, Name, Rejection,
     Sequence, Timestamp, WaitId,
 };
+use abide_core::sql;
 use abide_kernel::{CommandFilter, Records, gather, look_up};
-use rusqlite::types::{Type, Value};
+use rusqlite::types::Value;
 use rusqlite::{
-    CachedStatement, Connection, Error, OptionalExtension, Result, Row, params, params_from_iter,
+    CachedStatement, Connection, OptionalExtension, Result, Row, params, params_from_iter,
 };
 
-use super::{Conditions, limited, one, sweep};
+use super::{Conditions, columns, limited, one, sweep};
 use crate::cells;
 use crate::columns::NEVER;
 
@@ -30,23 +31,60 @@ pub(crate) fn number(conn: &Connection, count: usize) -> Result<Vec<CommandId>> 
     Ok((last - count + 1..=last).map(CommandId).collect())
 }
 
+columns! {
+    /// The columns of a record.
+    Record: |command: &Command| {
+        1 id: command.id.0,
+        2 status: command.status.code(),
+        3 kind: command.kind.code(),
+        4 instance_id: command.instance.map(|instance| instance.0),
+        5 chain_id: command.chain.map(|chain| chain.0),
+        6 sequence: command.sequence.map(|sequence| sequence.0),
+        7 pending_in: pending_in(command),
+        8 held_until: held_until(command),
+        9 name: command.name.as_str(),
+        10 key: command.key.as_ref().map(Key::as_str),
+        11 dedup_key: command.dedup_key.as_ref().map(Name::as_str),
+        12 wait_id: command.wait_id.as_ref().map(WaitId::as_str),
+        13 step_seq: command.step_sequence,
+        14 received_at: command.received_at.as_micros(),
+        15 hold_until: command.hold_until.map(Timestamp::as_micros),
+        16 closed_at: command.closed_at.map(Timestamp::as_micros),
+        17 rejection: command.rejection.map(Rejection::code),
+        18 source: command.source.as_deref(),
+        19 error: command.error.as_deref(),
+        20 validation_errors: command.validation_errors.as_ref().map(|errors| errors.as_str()),
+        21 result: command.result.as_ref().map(|result| result.as_str()),
+        22 arguments: command.arguments.as_str(),
+        23 claimed_source: command.claimed_source.as_deref(),
+        24 command_sequence: command.command_sequence.map(|number| number.0),
+        25 operation: command.operation,
+        26 graph_step: command.graph_step.as_ref().map(Name::as_str),
+    }
+}
+
+/// The instance in whose inbox the record is pending.
+fn pending_in(command: &Command) -> Option<i64> {
+    let pending = command.status.is_pending() && command.sequence.is_some();
+    command
+        .instance
+        .filter(|_| pending)
+        .map(|instance| instance.0)
+}
+
+/// When a held record expires.
+fn held_until(command: &Command) -> Option<i64> {
+    let held = command.status == CommandStatus::Held;
+    held.then(|| command.hold_until.map_or(NEVER, Timestamp::as_micros))
+}
+
 /// The record enters the indexes that apply to it. A dedup key that is taken is an error: `abide_signals_deduped`.
-pub(crate) const INSERT: &str = "
-    insert into abide_signals (
-        id, status, kind, instance_id, chain_id, sequence, pending_in, held_until, name, key, dedup_key, wait_id, step_seq,
-        received_at, hold_until, closed_at, rejection, source, error, validation_errors, result, arguments,
-        claimed_source, command_sequence, operation, graph_step)
-    values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23,
-        ?24, ?25, ?26)";
+pub(crate) const INSERT: &str = sql! {
+    "insert into abide_signals (", Record::NAMES, ") values (", Record::VALUES, ")"
+};
 
 /// Index: the primary key. Uses the same values as the insert.
-pub(crate) const REWRITE: &str = "
-    update abide_signals
-    set status = ?2, kind = ?3, instance_id = ?4, chain_id = ?5, sequence = ?6, pending_in = ?7, held_until = ?8,
-        name = ?9, key = ?10, dedup_key = ?11, wait_id = ?12, step_seq = ?13, received_at = ?14, hold_until = ?15,
-        closed_at = ?16, rejection = ?17, source = ?18, error = ?19, validation_errors = ?20, result = ?21,
-        arguments = ?22, claimed_source = ?23, command_sequence = ?24, operation = ?25, graph_step = ?26
-    where id = ?1";
+pub(crate) const REWRITE: &str = sql!("update abide_signals set ", Record::SET, " where id = ?1");
 
 /// Inserts records.
 pub(crate) fn insert(conn: &Connection, commands: &[Command]) -> Result<()> {
@@ -62,42 +100,8 @@ pub(crate) fn rewrite(conn: &Connection, commands: &[Command]) -> Result<()> {
 
 fn write_all(statement: &mut CachedStatement<'_>, commands: &[Command]) -> Result<()> {
     for command in commands {
-        let pending_in = command
-            .instance
-            .filter(|_| command.status.is_pending() && command.sequence.is_some());
-        let held = command.status == CommandStatus::Held;
-        let hold_until = command.hold_until.map(Timestamp::as_micros);
-        one(statement.execute(params![
-            command.id.0,
-            command.status.code(),
-            command.kind.code(),
-            command.instance.map(|instance| instance.0),
-            command.chain.map(|chain| chain.0),
-            command.sequence.map(|sequence| sequence.0),
-            pending_in.map(|instance| instance.0),
-            held.then(|| hold_until.unwrap_or(NEVER)),
-            command.name.as_str(),
-            command.key.as_ref().map(Key::as_str),
-            command.dedup_key.as_ref().map(Name::as_str),
-            command.wait_id.as_ref().map(WaitId::as_str),
-            command.step_sequence,
-            command.received_at.as_micros(),
-            hold_until,
-            command.closed_at.map(Timestamp::as_micros),
-            command.rejection.map(Rejection::code),
-            command.source.as_deref(),
-            command.error.as_deref(),
-            command
-                .validation_errors
-                .as_ref()
-                .map(|errors| errors.as_str()),
-            command.result.as_ref().map(|result| result.as_str()),
-            command.arguments.as_str(),
-            command.claimed_source.as_deref(),
-            command.command_sequence.map(|number| number.0),
-            command.operation,
-            command.graph_step.as_ref().map(Name::as_str),
-        ])?)?;
+        Record::bind(statement, command)?;
+        one(statement.raw_execute()?)?;
     }
     Ok(())
 }
@@ -154,13 +158,12 @@ pub(crate) fn move_pending(conn: &Connection, moves: &[(InstanceId, InstanceId)]
 /// All columns of a record, in the order in which [`read`] reads them.
 macro_rules! select {
     ($where:literal) => {
-        concat!(
+        abide_core::sql! {
             "select id, kind, name, status, rejection, instance_id, chain_id, key, sequence, arguments,
                     validation_errors, dedup_key, source, wait_id, step_seq, received_at, hold_until, closed_at, result,
                     error, claimed_source, command_sequence, operation, graph_step
-             from abide_signals",
-            $where
-        )
+             from abide_signals", $where
+        }
     };
 }
 pub(super) use select;
@@ -169,9 +172,9 @@ pub(super) use select;
 pub(super) fn read(row: &Row<'_>) -> Result<Command> {
     Ok(Command {
         id: CommandId(row.get(0)?),
-        kind: CommandKind::from_code(row.get(1)?),
+        kind: cells::code(row, 1, CommandKind::from_code)?,
         name: cells::name(row, 2)?,
-        status: status(row, 3)?,
+        status: cells::known(row, 3, CommandStatus::from_code)?,
         rejection: row.get::<_, Option<i16>>(4)?.and_then(Rejection::from_code),
         instance: cells::maybe_id(row, 5)?,
         chain: cells::maybe_id(row, 6)?,
@@ -192,14 +195,6 @@ pub(super) fn read(row: &Row<'_>) -> Result<Command> {
         command_sequence: row.get::<_, Option<i64>>(21)?.map(Sequence),
         operation: row.get(22)?,
         graph_step: cells::maybe_name(row, 23)?,
-    })
-}
-
-fn status(row: &Row<'_>, at: usize) -> Result<CommandStatus> {
-    let code = row.get(at)?;
-    CommandStatus::from_code(code).ok_or_else(|| {
-        let problem = format!("{code} is not a status of a record");
-        Error::FromSqlConversionFailure(at, Type::Integer, problem.into())
     })
 }
 
@@ -269,8 +264,9 @@ pub(crate) const OVER: &str = "
     where held_until is not null and held_until <= ?1 order by held_until, id limit ?2";
 
 /// Index: the primary key. The record leaves the indexes of held records and enters `abide_signals_adrift`.
-pub(crate) const EXPIRE: &str =
-    "update abide_signals set status = 5, held_until = null, closed_at = ?2 where id = ?1";
+pub(crate) const EXPIRE: &str = sql!(
+    "update abide_signals set status = @expired, held_until = null, closed_at = ?2 where id = ?1"
+);
 
 /// Marks held records as expired if their time is over; returns how many.
 pub(crate) fn expire_held(conn: &Connection, now: Timestamp, limit: usize) -> Result<usize> {

@@ -5,6 +5,7 @@ use abide_core::model::{
     Command, CommandId, CommandKind, CommandStatus, InstanceId, Name, Pending, Sequence,
 };
 use abide_core::rules::commit::InboxNeeds;
+use abide_core::sql;
 use rusqlite::{Connection, Params, Result, Row, params};
 
 use super::commands::{read, select};
@@ -17,14 +18,18 @@ pub(crate) const ALL: &str = "
     where pending_in = ?1 and pending_in is not null";
 
 /// All pending commands except signals.
-pub(crate) const UPDATES: &str = "
+pub(crate) const UPDATES: &str = sql!(
+    "
     select id, kind, name, sequence, command_sequence, wait_id from abide_signals
-    where pending_in = ?1 and pending_in is not null and kind >= 1";
+    where pending_in = ?1 and pending_in is not null and kind >= @update"
+);
 
 /// The pending signals of one name.
-pub(crate) const NAMED: &str = "
+pub(crate) const NAMED: &str = sql!(
+    "
     select id, kind, name, sequence, command_sequence, wait_id from abide_signals
-    where pending_in = ?1 and pending_in is not null and kind = 0 and name = ?2";
+    where pending_in = ?1 and pending_in is not null and kind = @signal and name = ?2"
+);
 
 /// The pending commands of these inboxes that `needs` names, in the order of `needs` and by sequence.
 pub(crate) fn pending(
@@ -72,7 +77,7 @@ pub(crate) fn bytes(conn: &Connection, ids: &[InstanceId]) -> Result<Vec<(Instan
 fn brief(row: &Row<'_>) -> Result<Pending> {
     Ok(Pending {
         id: CommandId(row.get(0)?),
-        kind: CommandKind::from_code(row.get(1)?),
+        kind: cells::code(row, 1, CommandKind::from_code)?,
         name: cells::name(row, 2)?,
         sequence: Sequence(row.get(3)?),
         command_sequence: row.get::<_, Option<i64>>(4)?.map(Sequence),
@@ -82,7 +87,7 @@ fn brief(row: &Row<'_>) -> Result<Pending> {
 
 /// The signals of one name up to a sequence, with all columns.
 pub(crate) const AWAITED: &str = select!(
-    " where pending_in = ?1 and pending_in is not null and kind = 0 and name = ?2 and sequence <= ?3"
+    " where pending_in = ?1 and pending_in is not null and kind = @signal and name = ?2 and sequence <= ?3"
 );
 
 /// The pending signals of these names up to that sequence, with all columns, in the given order and by sequence.
@@ -119,7 +124,7 @@ pub(crate) fn whole(conn: &Connection, of: InstanceId) -> Result<Vec<Command>> {
 
 /// Index: `abide_signals_of_run`: all records of the run are read.
 pub(crate) const APPLIED: &str = select!(
-    " where instance_id = ?1 and instance_id is not null and kind = 0 and status = ?2 and step_seq = ?3"
+    " where instance_id = ?1 and instance_id is not null and kind = @signal and status = ?2 and step_seq = ?3"
 );
 
 /// The signals that a step of a run has consumed, with all columns, by sequence.

@@ -1,49 +1,19 @@
 //! Loads the rows that an operation decides about.
 
-use abide_core::model::{
-    BarrierNumber, Cause, Epoch, Instance, InstanceId, Kind, Lane, Name, ParentRef, Row, Run,
-    Timestamp, WorkerId,
-};
+use abide_core::model::{InstanceId, Lane, Name, ParentRef, Row, Timestamp, WorkerId};
+use abide_core::sql;
 use abide_kernel::{Lapsed, Touched};
 use rusqlite::{Connection, Result, params};
 
+use super::instances::{ROW_COLUMNS, Reader};
 use super::{Lazy, distinct, limited};
-use crate::cells::{self, Names};
-use crate::columns::{BLOCKED, from_scopes, is_behind, own_scopes};
-
-/// The columns of a row that rules use, in the order in which [`Reader::row`] reads them.
-macro_rules! row_columns {
-    () => {
-        concat!(
-            "id, status, queue, priority, due_at, worker, epoch, settled, step, step_seq, attempt, cause, history_seq, ",
-            own_scopes!(),
-            ", last_error, finished_at, partition_key, standing, parent_id, parent_barrier, first_id, contract, kind,
-             lease_until, limit_until, machine, created_at, settled_before, extra"
-        )
-    };
-}
-pub(crate) use row_columns;
-
-/// Number of these columns.
-const ROW_COLUMNS: usize = 29;
+use crate::cells;
+use crate::columns::BLOCKED;
 
 /// Index: the primary key. The state and the result are not read, because no rule uses them.
-pub(crate) const LOCK: &str = concat!(
-    "select ",
-    row_columns!(),
-    " from abide_instances where id = ?1"
-);
-
-/// The columns of an instance, in the order in which [`Reader::instance`] reads them.
-macro_rules! instance_columns {
-    () => {
-        concat!(
-            row_columns!(),
-            ", key, unique_key, scopes, version, first_step, state, result, policy, updated_at"
-        )
-    };
-}
-pub(crate) use instance_columns;
+pub(crate) const LOCK: &str = sql! {
+    "select ", ROW_COLUMNS, " from abide_instances where id = ?1"
+};
 
 /// Loads rows, one at a time.
 pub(crate) struct Loader<'c> {
@@ -64,100 +34,6 @@ impl<'c> Loader<'c> {
         let mut rows = self.statement.get()?.query(params![id.0])?;
         let row = rows.next()?;
         row.map(|row| self.reader.row(row)).transpose()
-    }
-}
-
-/// Reads rows, and reuses the names of the previous one.
-#[derive(Default)]
-pub(crate) struct Reader {
-    queues: Names,
-    steps: Names,
-    machines: Names,
-}
-
-impl Reader {
-    /// Reads the columns that rules use. Columns that cannot matter to the row are not read.
-    fn row(&mut self, row: &rusqlite::Row<'_>) -> Result<Row> {
-        let finished_at = cells::maybe_time(row, 15)?;
-        let partition_key = cells::maybe_key(row, 16)?;
-        let history_seq = row.get(12)?;
-        let (parent, parent_barrier) = parent(row, 18)?;
-        let worker = cells::maybe_worker(row, 5)?;
-        let mut loaded = Row {
-            kind: Kind::from_code(row.get(22)?),
-            status: cells::status(row, 1)?,
-            scopes: from_scopes(row.get(13)?),
-            behind: partition_key.is_some() && is_behind(row.get(17)?),
-            priority: cells::priority(row, 3)?,
-            due_at: if finished_at.is_some() {
-                None
-            } else {
-                cells::maybe_time(row, 4)?
-            },
-            partition_key,
-            worker,
-            lease: match worker {
-                Some(_) => cells::lease(row, 23)?,
-                None => None,
-            },
-            epoch: Epoch(row.get(6)?),
-            settled: cells::settled(row, 7, 27)?,
-            step_seq: row.get(9)?,
-            attempt: row.get(10)?,
-            cause: Cause::from_code(row.get(11)?),
-            contract: cells::maybe_contract(row, 21)?,
-            run: Run {
-                number: 1,
-                first: cells::maybe_id(row, 20)?,
-            },
-            parent,
-            parent_barrier,
-            history: history_seq > 0,
-            history_seq,
-            last_error: row.get(14)?,
-            finished_at,
-            ..Row::new(
-                cells::id(row, 0)?,
-                self.machines.read(row, 25)?,
-                self.steps.read(row, 8)?,
-                self.queues.read(row, 2)?,
-                cells::time(row, 26)?,
-            )
-        };
-        if let Some(extra) = cells::extra(row, 28)? {
-            extra.fill_row(&mut loaded);
-        }
-        Ok(loaded)
-    }
-
-    /// Reads an instance.
-    pub fn instance(&mut self, row: &rusqlite::Row<'_>) -> Result<Instance> {
-        let at = ROW_COLUMNS;
-        let scopes = from_scopes(row.get(at + 2)?);
-        Ok(Instance {
-            row: self.row(row)?,
-            key: cells::maybe_key(row, at)?,
-            scope: scopes.key,
-            unique_key: cells::maybe_unique_key(row, at + 1)?,
-            unique_scope: scopes.unique_key,
-            version: row.get(at + 3)?,
-            first_step: cells::name(row, at + 4)?,
-            state: cells::json(row, at + 5)?,
-            result: cells::maybe_json(row, at + 6)?,
-            policy: cells::policy(row, at + 7)?,
-            updated_at: cells::time(row, at + 8)?,
-        })
-    }
-}
-
-/// The parent of a row: two columns; the second has no meaning if the first is null.
-pub(super) fn parent(
-    row: &rusqlite::Row<'_>,
-    at: usize,
-) -> Result<(Option<InstanceId>, BarrierNumber)> {
-    match cells::maybe_id(row, at)? {
-        None => Ok((None, BarrierNumber::default())),
-        some => Ok((some, BarrierNumber(row.get(at + 1)?))),
     }
 }
 

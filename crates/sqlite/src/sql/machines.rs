@@ -1,10 +1,11 @@
 //! The declarations of machines.
 
 use abide_core::model::{Declared, InstanceId, Kind, Lane, Name, Policies};
+use abide_core::sql;
 use abide_kernel::gather;
 use rusqlite::{Connection, OptionalExtension, Result, Row, params};
 
-use super::limited;
+use super::{columns, limited};
 use crate::cells;
 
 /// Index: the primary key.
@@ -52,7 +53,7 @@ pub(crate) fn lane(declared: &Declared) -> Lane {
 
 fn read(row: &Row<'_>) -> Result<Declared> {
     Ok(Declared {
-        kind: Kind::from_code(row.get(0)?),
+        kind: cells::code(row, 0, Kind::from_code)?,
         machine: cells::name(row, 1)?,
         version: row.get(2)?,
         first_step: cells::name(row, 3)?,
@@ -92,33 +93,37 @@ pub(crate) fn policies(
     Ok(found)
 }
 
+columns! {
+    /// The columns of a declaration.
+    Declaration: |one: &Declared| {
+        1 machine: one.machine.as_str(),
+        2 version: one.version,
+        3 kind: one.kind.code(),
+        4 first_step: one.first_step.as_str(),
+        5 queue: one.queue.as_str(),
+        6 history: one.history,
+        7 contract: one.contract.map(|contract| contract.0),
+        8 policy: one.policy().as_ref().map(cells::written).transpose()?,
+    }
+}
+
 /// Index: the primary key. A declaration that equals the stored one writes nothing.
-const DECLARE: &str = "
-    insert into abide_machines (machine, version, kind, first_step, queue, history, contract, policy)
-    values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
+const DECLARE: &str = sql!(
+    "insert into abide_machines (", Declaration::NAMES, ") values (", Declaration::VALUES, ")
     on conflict (machine, version) do update
     set kind = excluded.kind, first_step = excluded.first_step, queue = excluded.queue, history = excluded.history,
         contract = excluded.contract, policy = excluded.policy
     where (kind, first_step, queue, history, contract, policy)
        is not (excluded.kind, excluded.first_step, excluded.queue, excluded.history, excluded.contract,
-               excluded.policy)";
+               excluded.policy)"
+);
 
 /// Inserts or overwrites declarations by machine and version.
 pub(crate) fn declare(conn: &Connection, declared: &[Declared]) -> Result<()> {
     let mut statement = conn.prepare_cached(DECLARE)?;
     for one in declared {
-        statement.execute(params![
-            one.machine.as_str(),
-            one.version,
-            one.kind.code(),
-            one.first_step.as_str(),
-            one.queue.as_str(),
-            one.history,
-            one.contract.map(|contract| contract.0),
-            one.policy()
-                .map(|policy| cells::written(&policy))
-                .transpose()?,
-        ])?;
+        Declaration::bind(&mut statement, one)?;
+        statement.raw_execute()?;
     }
     Ok(())
 }

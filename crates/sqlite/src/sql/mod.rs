@@ -16,6 +16,7 @@ pub(crate) mod events;
 mod find;
 pub(crate) mod inbox;
 pub(crate) mod insert;
+pub(crate) mod instances;
 pub(crate) mod keys;
 pub(crate) mod load;
 pub(crate) mod lookback;
@@ -59,6 +60,45 @@ impl<'c> Lazy<'c> {
         }
     }
 }
+
+/// Declares the columns that statements write, as a table: the parameter and the name of each, and its value in a row.
+/// The statements are put together from its texts. A value may use `?`.
+macro_rules! columns {
+    (
+        $(#[$doc:meta])*
+        $table:ident: |$row:ident: $type:ty| {
+            $first:literal $name:ident: $value:expr,
+            $second:literal $next:ident: $value_of_next:expr,
+            $($number:literal $names:ident: $values:expr,)*
+        }
+    ) => {
+        $(#[$doc])*
+        pub(crate) enum $table {}
+
+        #[allow(dead_code, reason = "no table needs all of the texts")]
+        impl $table {
+            /// The names: `id, kind`.
+            pub const NAMES: &str =
+                concat!(stringify!($name), ", ", stringify!($next) $(, ", ", stringify!($names))*);
+            /// The parameters: `?1, ?2`.
+            pub const VALUES: &str = concat!("?", $first, ", ?", $second $(, ", ?", $number)*);
+            /// Assignments of all but the first: `kind = ?2`.
+            pub const SET: &str = concat!(
+                stringify!($next), " = ?", $second
+                $(, ", ", stringify!($names), " = ?", $number)*
+            );
+
+            /// Binds the values of a row.
+            pub fn bind(statement: &mut rusqlite::CachedStatement<'_>, $row: $type) -> rusqlite::Result<()> {
+                statement.raw_bind_parameter($first, $value)?;
+                statement.raw_bind_parameter($second, $value_of_next)?;
+                $(statement.raw_bind_parameter($number, $values)?;)*
+                Ok(())
+            }
+        }
+    };
+}
+use columns;
 
 /// The distinct values: a value that is given twice would be found twice.
 fn distinct<T: Ord>(values: &[T]) -> Vec<&T> {

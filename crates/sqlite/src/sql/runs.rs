@@ -1,34 +1,32 @@
 //! Finds runs by id, key or chain, and writes what one run hands over to the next.
 
 use abide_core::model::{BarrierNumber, InstanceId, NewRow, Target};
+use abide_core::sql;
 use abide_kernel::{Found, Touched};
 use rusqlite::{Connection, OptionalExtension, Result, Row};
 
-use super::load::{Reader, instance_columns, row_columns, touched};
+use super::instances::{INSTANCE_COLUMNS, Reader};
+use super::load::touched;
 use super::{Lazy, one};
 use crate::cells;
-use crate::columns::own_scopes;
 
 /// Index: the primary key.
 pub(crate) const FIND_ID: &str = "select id, key, partition_key from abide_instances where id = ?1";
 
 /// The run that a key refers to (rule 2.5): the live run that holds the key, through the index `abide_key_taken`; if
 /// there is none, the newest, through `abide_key`, its last entry for the key.
-macro_rules! of_key {
-    () => {
-        "coalesce(
+pub(crate) const OF_KEY: &str = sql!(
+    "coalesce(
             (select h.id from abide_instances h
-                where h.key = ?1 and h.key is not null and h.taken & 1 = 1 and h.status < 6),
+                where h.key = ?1 and h.key is not null and h.taken & 1 = 1 and h.status < @first_ended),
             (select n.id from abide_instances n
                 where n.key = ?1 and n.key is not null order by n.id desc limit 1))"
-    };
-}
-pub(crate) use of_key;
+);
 
-/// Indexes: the primary key, and those of [`of_key`].
-pub(crate) const FIND_KEY: &str = concat!(
+/// Indexes: the primary key, and those of [`OF_KEY`].
+pub(crate) const FIND_KEY: &str = sql!(
     "select id, key, partition_key from abide_instances where id = ",
-    of_key!()
+    OF_KEY
 );
 
 /// The run that each target refers to, in order.
@@ -82,11 +80,9 @@ pub(crate) fn newest(
 }
 
 /// Index: the primary key.
-pub(crate) const COPY: &str = concat!(
-    "select ",
-    instance_columns!(),
-    " from abide_instances where id = ?1"
-);
+pub(crate) const COPY: &str = sql! {
+    "select ", INSTANCE_COLUMNS, " from abide_instances where id = ?1"
+};
 
 /// The rows with these ids as new rows to insert.
 pub(crate) fn copies(conn: &Connection, ids: &[InstanceId]) -> Result<Vec<(InstanceId, NewRow)>> {
@@ -135,9 +131,11 @@ pub(crate) fn adopt(
 }
 
 /// Index: `abide_children`, all barriers of one parent. Children with a lower status have not ended.
-pub(crate) const LIVE_CHILDREN: &str = "
+pub(crate) const LIVE_CHILDREN: &str = sql!(
+    "
     select id, partition_key from abide_instances
-    where parent_id = ?1 and parent_id is not null and status < 6";
+    where parent_id = ?1 and parent_id is not null and status < @first_ended"
+);
 
 /// The children of these instances, of all barriers, that have not ended, by id.
 pub(crate) fn live_children(conn: &Connection, parents: &[InstanceId]) -> Result<Vec<Touched>> {

@@ -1,61 +1,44 @@
 //! Writes loaded rows, and appends to their histories.
 
-use abide_core::model::{Extra, HistoryRow, Row, Timestamp};
+use abide_core::model::{HistoryRow, Json, Row, Timestamp};
+use abide_core::sql;
 use abide_kernel::{Advance, Finish, Leased, Move, MovedHistory, Wake};
-use rusqlite::{Connection, Result, ToSql, params};
+use rusqlite::{CachedStatement, Connection, Result, params};
 
 use super::Lazy;
-use crate::cells;
+use super::instances::{Advanced, Finished, Moved, Woken};
 use crate::columns::IndexColumns;
 
 /// Index: the primary key. No index is written.
-pub(crate) const ADVANCE: &str = "
-    update abide_instances
-    set epoch = ?2, settled = ?3, step = ?4, step_seq = ?5, attempt = ?6, cause = ?7, history_seq = ?8,
-        updated_at = ?9, state = coalesce(?10, state), settled_before = ?11
-    where id = ?1";
+pub(crate) const ADVANCE: &str = sql! {
+    "update abide_instances set ", Advanced::SET, ", updated_at = ?10, state = coalesce(?11, state) where id = ?1"
+};
 
 /// Writes steps that continued under the same worker; the old state stays if there is no new one.
 pub(crate) fn advance(conn: &Connection, advances: &[Advance<'_>], now: Timestamp) -> Result<()> {
     let mut statement = conn.prepare_cached(ADVANCE)?;
-    for Advance { row, state } in advances {
-        statement.execute(params![
-            row.id.0,
-            row.epoch.0,
-            row.settled.last.0,
-            row.step.as_str(),
-            row.step_seq,
-            row.attempt,
-            row.cause.code(),
-            row.history_seq,
-            now.as_micros(),
-            state.map(|state| state.as_str()),
-            row.settled.before.cast_signed(),
-        ])?;
+    for one in advances {
+        Advanced::bind(&mut statement, one)?;
+        statement.raw_bind_parameter(10, now.as_micros())?;
+        statement.raw_bind_parameter(11, one.state.map(Json::as_str))?;
+        statement.raw_execute()?;
     }
     Ok(())
 }
 
-macro_rules! finish {
-    ($more:literal) => {
-        concat!(
-            "update abide_instances
-            set status = ?2, worker = null, epoch = ?3, settled = ?4, extra = ?11, history_seq = ?5,
-                finished_at = ?6, updated_at = ?7, last_error = ?8, result = ?9, settled_before = ?10",
-            $more,
-            " where id = ?1"
-        )
-    };
-}
+/// Assignment: a row holds those of its keys that its new status holds.
+const TAKE_KEYS: &str = ", taken = iif(taken is null, null, scopes >> ?2 & 65537)";
 
 /// Index: the primary key. The row leaves `abide_held` and enters `abide_finished`.
-pub(crate) const FINISH: &str = finish!("");
+pub(crate) const FINISH: &str = sql!(FINISHED, " where id = ?1");
 
 /// The same, for a row that leaves the front of its partition and frees the keys that its status frees.
-pub(crate) const FINISH_GUARDED: &str = finish!(
-    ", standing = null,
-       taken = iif(taken is null, null, scopes >> ?2 & 65537)"
-);
+pub(crate) const FINISH_GUARDED: &str =
+    sql!(FINISHED, ", standing = null", TAKE_KEYS, " where id = ?1");
+
+const FINISHED: &str = sql! {
+    "update abide_instances set ", Finished::SET, ", updated_at = ?10, result = ?11, worker = null"
+};
 
 /// Writes instances that were executing and have ended; `guarded` is `true` for rows with a partition or a key.
 pub(crate) fn finish(
@@ -64,51 +47,29 @@ pub(crate) fn finish(
     now: Timestamp,
     guarded: impl Fn(&Row) -> bool,
 ) -> Result<()> {
-    let mut plain = Lazy::new(conn, FINISH);
-    let mut thorough = Lazy::new(conn, FINISH_GUARDED);
-    for Finish { row, result } in finishes {
-        let statement = if guarded(row) {
-            &mut thorough
-        } else {
-            &mut plain
-        };
-        statement.get()?.execute(params![
-            row.id.0,
-            row.status.code(),
-            row.epoch.0,
-            row.settled.last.0,
-            row.history_seq,
-            row.finished_at.map(Timestamp::as_micros),
-            now.as_micros(),
-            row.last_error.as_deref(),
-            result.map(|result| result.as_str()),
-            row.settled.before.cast_signed(),
-            cells::stored(&Extra::from(*row))?,
-        ])?;
-    }
-    Ok(())
-}
-
-macro_rules! wake {
-    ($more:literal) => {
-        concat!(
-            "update abide_instances
-            set status = ?2, ready_at = ?3, wake_at = ?4, due_at = ?5, cause = ?6, history_seq = ?7, updated_at = ?8,
-                extra = ?9",
-            $more,
-            " where id = ?1"
-        )
-    };
+    let is_guarded = |one: &Finish<'_>| guarded(one.row);
+    write(
+        conn,
+        [FINISH, FINISH_GUARDED],
+        finishes,
+        is_guarded,
+        |statement, one, _| {
+            Finished::bind(statement, one)?;
+            statement.raw_bind_parameter(10, now.as_micros())?;
+            statement.raw_bind_parameter(11, one.result.map(Json::as_str))
+        },
+    )
 }
 
 /// Index: the primary key. The row leaves `abide_parked` and enters `abide_claimable`.
-pub(crate) const WAKE: &str = wake!("");
+pub(crate) const WAKE: &str = sql!(WOKEN, " where id = ?1");
 
 /// The same, and writes its position in its partition, and the keys that it holds.
-pub(crate) const WAKE_GUARDED: &str = wake!(
-    ", standing = ?10,
-       taken = iif(taken is null, null, scopes >> ?2 & 65537)"
-);
+pub(crate) const WAKE_GUARDED: &str = sql!(WOKEN, ", standing = ?10", TAKE_KEYS, " where id = ?1");
+
+const WOKEN: &str = sql! {
+    "update abide_instances set ", Woken::SET, ", updated_at = ?9"
+};
 
 /// Writes instances that received signals; `guarded` as for [`finish`].
 pub(crate) fn wake(
@@ -117,55 +78,31 @@ pub(crate) fn wake(
     now: Timestamp,
     guarded: impl Fn(&Row) -> bool,
 ) -> Result<()> {
-    let mut plain = Lazy::new(conn, WAKE);
-    let mut thorough = Lazy::new(conn, WAKE_GUARDED);
-    for Wake { row } in wakes {
-        let columns = IndexColumns::from(*row);
-        let values: &[&dyn ToSql] = params![
-            row.id.0,
-            row.status.code(),
-            columns.ready_at(),
-            columns.wake_at(),
-            row.due_at.map(Timestamp::as_micros),
-            row.cause.code(),
-            row.history_seq,
-            now.as_micros(),
-            cells::stored(&Extra::from(*row))?,
-            columns.standing(),
-        ];
-        if guarded(row) {
-            thorough.get()?.execute(values)?;
-        } else {
-            let all_but_standing = values.split_last().map(|(_, others)| others);
-            plain.get()?.execute(all_but_standing.unwrap_or_default())?;
-        }
-    }
-    Ok(())
-}
-
-macro_rules! move_row {
-    ($more:literal) => {
-        concat!(
-            "update abide_instances
-            set status = ?2, ready_at = ?3, wake_at = ?4, due_at = ?5, worker = ?6, epoch = ?7, settled = ?8,
-                step = ?9, step_seq = ?10, attempt = ?11, cause = ?12, history_seq = ?13,
-                finished_at = ?14, updated_at = ?15, last_error = ?16, result = coalesce(?17, result),
-                state = coalesce(?18, state), kind = ?19, extra = ?20, settled_before = ?21",
-            $more,
-            " where id = ?1"
-        )
-    };
+    let is_guarded = |one: &Wake<'_>| guarded(one.row);
+    write(
+        conn,
+        [WAKE, WAKE_GUARDED],
+        wakes,
+        is_guarded,
+        |statement, one, is_guarded| {
+            Woken::bind(statement, one)?;
+            statement.raw_bind_parameter(9, now.as_micros())?;
+            bind_standing(statement, 10, one.row, is_guarded)
+        },
+    )
 }
 
 /// Index: the primary key. Columns that no rule ever changes are left out: queue, priority, partition, parent, contract
 /// and run.
-pub(crate) const MOVE: &str = move_row!("");
+pub(crate) const MOVE: &str = sql!(MOVED, " where id = ?1");
 
 /// The same, and writes its position in its partition, and the keys that it holds.
-pub(crate) const MOVE_GUARDED: &str = move_row!(
-    ", standing = ?22,
-       taken = iif(taken is null, null, scopes >> ?2 & 65537)"
-);
+pub(crate) const MOVE_GUARDED: &str = sql!(MOVED, ", standing = ?22", TAKE_KEYS, " where id = ?1");
+
+const MOVED: &str = sql! {
+    "update abide_instances set ", Moved::SET, ", updated_at = ?19, result = coalesce(?20, result),
+        state = coalesce(?21, state)"
+};
 
 /// Writes any other change; the old state and the old result stay if there is no new one. `guarded` as for [`finish`].
 pub(crate) fn move_all(
@@ -174,40 +111,52 @@ pub(crate) fn move_all(
     now: Timestamp,
     guarded: impl Fn(&Row) -> bool,
 ) -> Result<()> {
-    let mut plain = Lazy::new(conn, MOVE);
-    let mut thorough = Lazy::new(conn, MOVE_GUARDED);
-    for Move { row, state, result } in moves {
-        let columns = IndexColumns::from(*row);
-        let values: &[&dyn ToSql] = params![
-            row.id.0,
-            row.status.code(),
-            columns.ready_at(),
-            columns.wake_at(),
-            row.due_at.map(Timestamp::as_micros),
-            row.worker.map(|worker| worker.0),
-            row.epoch.0,
-            row.settled.last.0,
-            row.step.as_str(),
-            row.step_seq,
-            row.attempt,
-            row.cause.code(),
-            row.history_seq,
-            row.finished_at.map(Timestamp::as_micros),
-            now.as_micros(),
-            row.last_error.as_deref(),
-            result.map(|result| result.as_str()),
-            state.map(|state| state.as_str()),
-            row.kind.code(),
-            cells::stored(&Extra::from(*row))?,
-            row.settled.before.cast_signed(),
-            columns.standing(),
-        ];
-        if guarded(row) {
-            thorough.get()?.execute(values)?;
-        } else {
-            let all_but_standing = values.split_last().map(|(_, others)| others);
-            plain.get()?.execute(all_but_standing.unwrap_or_default())?;
-        }
+    let is_guarded = |one: &Move<'_>| guarded(one.row);
+    write(
+        conn,
+        [MOVE, MOVE_GUARDED],
+        moves,
+        is_guarded,
+        |statement, one, is_guarded| {
+            Moved::bind(statement, one)?;
+            statement.raw_bind_parameter(19, now.as_micros())?;
+            statement.raw_bind_parameter(20, one.result.map(Json::as_str))?;
+            statement.raw_bind_parameter(21, one.state.map(Json::as_str))?;
+            bind_standing(statement, 22, one.row, is_guarded)
+        },
+    )
+}
+
+fn bind_standing(
+    statement: &mut CachedStatement<'_>,
+    at: usize,
+    row: &Row,
+    is_guarded: bool,
+) -> Result<()> {
+    match is_guarded {
+        true => statement.raw_bind_parameter(at, IndexColumns::from(row).standing()),
+        false => Ok(()),
+    }
+}
+
+/// Writes rows with the first statement, or the second one for guarded rows.
+fn write<T>(
+    conn: &Connection,
+    [plain, thorough]: [&'static str; 2],
+    rows: &[T],
+    is_guarded: impl Fn(&T) -> bool,
+    bind: impl Fn(&mut CachedStatement<'_>, &T, bool) -> Result<()>,
+) -> Result<()> {
+    let mut plain = Lazy::new(conn, plain);
+    let mut thorough = Lazy::new(conn, thorough);
+    for one in rows {
+        let guarded = is_guarded(one);
+        let statement = match guarded {
+            true => thorough.get()?,
+            false => plain.get()?,
+        };
+        bind(statement, one, guarded)?;
+        statement.raw_execute()?;
     }
     Ok(())
 }

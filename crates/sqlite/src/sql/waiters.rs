@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 
 use abide_core::model::{EventSequence, InstanceId, Key, Name, Timestamp, Waiter};
+use abide_core::sql;
 use abide_kernel::{TypeTotal, WaiterFilter, gather};
 use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, Result, Row, params, params_from_iter};
 
-use super::{Conditions, distinct, one};
+use super::{Conditions, columns, distinct, one};
 use crate::cells;
 
 /// Index: `abide_waiters_found`, its first entry of a type.
@@ -77,29 +78,34 @@ pub(crate) fn at(conn: &Connection, probes: &[(Name, String, String)]) -> Result
     Ok(found)
 }
 
+columns! {
+    /// The columns of a waiter.
+    Open: |waiter: &Waiter| {
+        1 instance_id: waiter.instance.0,
+        2 place: waiter.position,
+        3 value: waiter.value.as_str(),
+        4 path: waiter.path.as_str(),
+        5 event_type: waiter.event_type.as_str(),
+        6 since: waiter.since.as_micros(),
+        7 deadline: waiter.deadline.map(Timestamp::as_micros),
+        8 wait_id: waiter.wait_id.as_str(),
+        9 partition_key: waiter.partition.as_ref().map(Key::as_str),
+        10 conditions: cells::written(&waiter.conditions)?,
+    }
+}
+
 /// The waiter enters `abide_waiters_found`.
-pub(crate) const OPEN: &str = "
-    insert into abide_waiters (
-        instance_id, place, value, path, event_type, since, deadline, wait_id, partition_key, conditions)
-    values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)";
+pub(crate) const OPEN: &str = sql! {
+    "insert into abide_waiters (", Open::NAMES, ") values (", Open::VALUES, ")"
+};
 
 /// Inserts waiters, and counts them.
 pub(crate) fn open(conn: &Connection, waiters: &[Waiter]) -> Result<()> {
     let mut statement = conn.prepare_cached(OPEN)?;
     let mut counts: BTreeMap<Name, i64> = BTreeMap::new();
     for waiter in waiters {
-        one(statement.execute(params![
-            waiter.instance.0,
-            waiter.position,
-            waiter.value,
-            waiter.path,
-            waiter.event_type.as_str(),
-            waiter.since.as_micros(),
-            waiter.deadline.map(Timestamp::as_micros),
-            waiter.wait_id.as_str(),
-            waiter.partition.as_ref().map(Key::as_str),
-            cells::written(&waiter.conditions)?,
-        ])?)?;
+        Open::bind(&mut statement, waiter)?;
+        one(statement.raw_execute()?)?;
         *counts.entry(waiter.event_type.clone()).or_default() += 1;
     }
     count(conn, counts)
