@@ -1,7 +1,7 @@
 //! A kernel transaction on a connection: every call runs one or a few statements, and is complete when it returns.
 
 use abide_core::model::{
-    BarrierNumber, Claimed, CommandId, EventSequence, HistoryRow, InstanceId, Key, Name, NewRow,
+    BarrierNumber, Claimed, CommandId, EventSequence, HistoryRow, InstanceId, Name, NewRow,
     OutboxId, RequestId, Row, Scopes, Started, Status, Timestamp, Worker, WorkerId,
 };
 use abide_kernel::{
@@ -248,10 +248,6 @@ impl Txn for Session<'_> {
 
     const CLAIMS_WITHIN: bool = true;
 
-    async fn lock_partitions(&mut self, _keys: &[Key]) -> Result<()> {
-        Ok(())
-    }
-
     async fn insert_worker(&mut self, worker: &NewWorker, now: Timestamp) -> Result<Worker> {
         workers::insert(&self.conn, worker, now).map_err(classed)
     }
@@ -263,10 +259,6 @@ impl Txn for Session<'_> {
         until: Timestamp,
     ) -> Result<Vec<WorkerId>> {
         workers::renew(&self.conn, workers, now, until).map_err(classed)
-    }
-
-    async fn lock_keys(&mut self, _shared: &[Key], _alone: &[Key]) -> Result<()> {
-        Ok(())
     }
 
     async fn number(&mut self, count: usize) -> Result<Vec<CommandId>> {

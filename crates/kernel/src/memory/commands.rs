@@ -126,19 +126,12 @@ impl Commands {
         let kept = |command: &Command| by_run && command.instance.is_some_and(|id| !is_there(id));
         let below = before.map_or(Bound::Unbounded, Bound::Excluded);
         let records = self.records.range((Bound::Unbounded, below)).rev();
-        let mut found = records
+        let found = records
             .map(|(_, command)| command)
             .filter(|command| meets(command, filter) && !kept(command));
-        let items: Vec<Command> = found
-            .by_ref()
-            .take(limit)
-            .map(|command| Command::clone(command))
-            .collect();
-        let next = items
-            .last()
-            .map(|last| last.id)
-            .filter(|_| found.next().is_some());
-        Page { items, next }
+        let items = found.take(limit.saturating_add(1));
+        let items = items.map(|command| Command::clone(command)).collect();
+        Page::of(items, limit, usize::MAX, |last| last.id)
     }
 }
 

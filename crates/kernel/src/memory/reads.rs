@@ -51,19 +51,12 @@ impl Tables {
     ) -> Page<Instance> {
         let below = before.map_or(Bound::Unbounded, Bound::Excluded);
         let records = self.records().range((Bound::Unbounded, below)).rev();
-        let mut found = records
+        let found = records
             .map(|(_, record)| record)
             .filter(|record| meets(record, filter));
-        let items: Vec<Instance> = found
-            .by_ref()
-            .take(limit)
-            .map(|record| Instance::clone(record))
-            .collect();
-        let next = items
-            .last()
-            .map(|last| last.id)
-            .filter(|_| found.next().is_some());
-        Page { items, next }
+        let items = found.take(limit.saturating_add(1));
+        let items = items.map(|record| Instance::clone(record)).collect();
+        Page::of(items, limit, usize::MAX, |last| last.id)
     }
 
     /// Returns the rows of a history whose last event is after `after`.

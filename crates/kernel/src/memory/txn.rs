@@ -2,8 +2,8 @@
 //! fails.
 
 use abide_core::model::{
-    BarrierNumber, Child, Claimed, CommandId, EventSequence, HistoryRow, InstanceId, Key, Name,
-    NewRow, RequestId, Row, Started, Timestamp, Worker, WorkerId,
+    BarrierNumber, Child, Claimed, CommandId, EventSequence, HistoryRow, InstanceId, Name, NewRow,
+    RequestId, Row, Started, Timestamp, Worker, WorkerId,
 };
 
 use super::pieces::MemoryTxn;
@@ -104,10 +104,6 @@ impl Txn for MemoryTxn<'_> {
 
     const CLAIMS_WITHIN: bool = true;
 
-    async fn lock_partitions(&mut self, _keys: &[Key]) -> Result<()> {
-        Ok(())
-    }
-
     async fn insert_worker(&mut self, worker: &NewWorker, now: Timestamp) -> Result<Worker> {
         let worker = Worker {
             id: self.tables.next_worker(),
@@ -142,10 +138,6 @@ impl Txn for MemoryTxn<'_> {
             renewed.push(*id);
         }
         Ok(renewed)
-    }
-
-    async fn lock_keys(&mut self, _shared: &[Key], _alone: &[Key]) -> Result<()> {
-        Ok(())
     }
 
     async fn number(&mut self, count: usize) -> Result<Vec<CommandId>> {
