@@ -24,7 +24,7 @@ pub struct Args {
     #[arg(long)]
     target: Option<String>,
     /// Only those with this status
-    #[arg(long, value_parser = ["held", "received", "accepted", "applied", "discarded", "expired", "completed", "failed", "rejected"])]
+    #[arg(long, value_parser = clap::builder::PossibleValuesParser::new(CommandStatus::ALL.map(CommandStatus::name)))]
     status: Option<String>,
     /// Only those with this name
     #[arg(long)]
@@ -47,7 +47,7 @@ impl Args {
                 "update" => CommandKind::Update,
                 _ => CommandKind::Signal,
             }),
-            status: self.status.as_deref().and_then(status),
+            status: self.status.as_deref().and_then(CommandStatus::named),
             ..CommandFilter::default()
         };
         match target {
@@ -76,12 +76,6 @@ impl Args {
         remark(&out, &listed, "no signals or updates match");
         Ok(Exit::Done)
     }
-}
-
-fn status(name: &str) -> Option<CommandStatus> {
-    CommandStatus::ALL
-        .into_iter()
-        .find(|status| status.name() == name)
 }
 
 /// Prints them as a table.
