@@ -1,6 +1,6 @@
 # The commands of a working day. `make test` is what has to pass.
 
-.PHONY: help setup fmt lint check-rules test instructions instructions-renew test-http test-python test-drivers test-deploy release-check prove bench
+.PHONY: help setup fmt lint check-rules test test-counts instructions-renew test-docs test-http test-python test-drivers test-deploy release-check prove bench
 
 # Most tests wait for a database, a disk or a clock: two of them for each core keep a computer busy.
 THREADS := $(or $(NEXTEST_TEST_THREADS),$(shell expr $$(getconf _NPROCESSORS_ONLN) '*' 2))
@@ -12,8 +12,9 @@ help:
 	@echo 'make lint         check the format, clippy and the documentation'
 	@echo 'make check-rules  check that every rule has a test and that the walls stand'
 	@echo 'make test         all of it: setup, lint, every test'
-	@echo 'make instructions count the instructions of the hot operations, and compare them with those on record'
+	@echo 'make test-counts  count the instructions of the hot operations, and compare them with those on record'
 	@echo 'make instructions-renew  record the counts of today, in crates/instructions/counts.txt'
+	@echo 'make test-docs    the examples of the documentation'
 	@echo 'make test-http    schemathesis over the HTTP face of the real binary'
 	@echo 'make test-python  the Python SDK against the real binary'
 	@echo 'make test-drivers what else is linked beside abide: drivers with a SQLite of their own, and abide-sqlx'
@@ -36,8 +37,8 @@ lint:
 check-rules:
 	cargo test -p abide-tidy
 
-# One after the other, also under `make -j`: the linter and the tests would fight over the same build directory. How long
-# each part took is printed at the end.
+# One after the other, also under `make -j`: the linter and the tests would fight over the same build directory. What needs little
+# of a computer runs side by side in the end. How long each part took is printed.
 PART := @sh .ci/part
 test:
 	$(PART) --begin
@@ -45,12 +46,7 @@ test:
 	$(PART) lint $(MAKE) --no-print-directory lint
 	$(PART) build cargo nextest run --workspace --all-features --no-run
 	$(PART) tests $(BUILT)/abide-pgtest cargo nextest run --workspace --all-features --test-threads $(THREADS)
-	$(PART) doc-tests cargo test --workspace --all-features --doc
-	$(PART) counts $(MAKE) --no-print-directory instructions
-	$(PART) http $(MAKE) --no-print-directory test-http
-	$(PART) python $(MAKE) --no-print-directory test-python
-	$(PART) drivers $(MAKE) --no-print-directory test-drivers
-	$(PART) deploy $(MAKE) --no-print-directory test-deploy
+	MAKE='$(MAKE)' sh .ci/beside drivers counts docs python http deploy
 	$(PART) --show
 
 # With the features of the tests, so that nothing is built twice: those include the features of development dependencies only
@@ -59,11 +55,13 @@ $(BUILT)/abide: FORCE
 	cargo build --workspace --all-features --bins --test derive
 FORCE:
 
-instructions: $(BUILT)/abide
+test-counts: $(BUILT)/abide
 	$(BUILT)/abide-instructions
 
 instructions-renew: $(BUILT)/abide
 	$(BUILT)/abide-instructions --renew
+test-docs:
+	cargo test --workspace --all-features --doc
 
 test-http: $(BUILT)/abide
 	bash crates/server/tests/schemathesis.sh $(abspath $(BUILT))/abide

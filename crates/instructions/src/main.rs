@@ -1,5 +1,5 @@
 //! Counts the instructions and allocations of the kernel's hot operations on the memory store, and fails if one of them
-//! has grown by more than a tenth since they were recorded: `make instructions`.
+//! has grown by more than a tenth since they were recorded: `make test-counts`.
 //!
 //! Valgrind counts, so neither time nor other processes matter. Only code of the program itself is counted: what the C
 //! library does (it allocates, copies and compares memory) differs between machines. Allocations are counted instead.
