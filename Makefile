@@ -1,6 +1,6 @@
 # The commands of a working day. `make test` is what has to pass.
 
-.PHONY: help setup fmt lint check-rules test test-counts instructions-renew test-docs test-http test-python test-drivers test-deploy release-check prove bench
+.PHONY: help setup fmt lint deny check-rules test test-counts instructions-renew test-docs test-http test-python test-drivers test-deploy release-check prove bench
 
 # Most tests wait for a database, a disk or a clock: two of them for each core keep a computer busy.
 THREADS := $(or $(NEXTEST_TEST_THREADS),$(shell expr $$(getconf _NPROCESSORS_ONLN) '*' 2))
@@ -10,6 +10,7 @@ help:
 	@echo 'make setup        install what the tests need and is missing: cargo-nextest, PostgreSQL, pgbouncer, nats-server, Python, a C compiler'
 	@echo 'make fmt          format the code'
 	@echo 'make lint         check the format, clippy and the documentation'
+	@echo 'make deny         check the dependencies with cargo-deny, if it is installed'
 	@echo 'make check-rules  check that every rule has a test and that the walls stand'
 	@echo 'make test         all of it: setup, lint, every test'
 	@echo 'make test-counts  count the instructions of the hot operations, and compare them with those on record'
@@ -34,6 +35,9 @@ lint:
 	cargo clippy --workspace --all-targets --all-features -- -D warnings
 	RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --all-features
 
+deny:
+	@sh .ci/deny
+
 check-rules:
 	cargo test -p abide-tidy
 
@@ -44,6 +48,7 @@ test:
 	$(PART) --begin
 	$(PART) setup $(MAKE) --no-print-directory setup
 	$(PART) lint $(MAKE) --no-print-directory lint
+	$(PART) deny $(MAKE) --no-print-directory deny
 	$(PART) build cargo nextest run --workspace --all-features --no-run
 	$(PART) tests $(BUILT)/abide-pgtest cargo nextest run --workspace --all-features --test-threads $(THREADS)
 	MAKE='$(MAKE)' sh .ci/beside drivers counts docs python http deploy

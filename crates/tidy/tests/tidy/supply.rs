@@ -1,30 +1,17 @@
-//! Dependencies: every one has a licence we allow and comes from the registry.
+//! Dependencies: every one has a licence that `deny.toml` allows and comes from the registry. `cargo deny` checks the same and
+//! more, where it is installed.
 
 use abide_tidy::licence::is_met;
 use abide_tidy::{cargo, files, report};
-
-/// The licences we allow, each as an SPDX name.
-const ALLOWED: &[&str] = &[
-    "0BSD",
-    "Apache-2.0",
-    "Apache-2.0 WITH LLVM-exception",
-    "BSD-2-Clause",
-    "BSD-3-Clause",
-    "BSL-1.0",
-    "CC0-1.0",
-    "ISC",
-    "MIT",
-    "MIT-0",
-    "Unicode-3.0",
-    "Unlicense",
-    "Zlib",
-];
 
 /// The one registry that packages come from, as cargo names it in `Cargo.lock`.
 const REGISTRY: &str = "registry+https://github.com/rust-lang/crates.io-index";
 
 #[test]
 fn licences_are_allowed() {
+    let settings: toml::Table = files::read("deny.toml").parse().unwrap();
+    let allowed = settings["licenses"]["allow"].as_array().unwrap();
+    let allows = |licence: &str| allowed.iter().any(|one| one.as_str() == Some(licence));
     let mut problems = Vec::new();
     for package in cargo::everything() {
         let package_id = format!("{} {}", package.name, package.version);
@@ -32,7 +19,7 @@ fn licences_are_allowed() {
             problems.push(format!("{package_id} states no licence"));
             continue;
         };
-        match is_met(&licence, &|one| ALLOWED.contains(&one)) {
+        match is_met(&licence, &allows) {
             Ok(true) => {}
             Ok(false) => problems.push(format!("{package_id} is under `{licence}`")),
             Err(error) => problems.push(format!("{package_id} states `{licence}`: {error}")),
@@ -40,8 +27,8 @@ fn licences_are_allowed() {
     }
     report(
         &problems,
-        "find another dependency, or, if the licence is as free as those we have, add it to ALLOWED \
-         in crates/tidy/tests/tidy/supply.rs (`cargo tree -i <name>` shows what brings it in).",
+        "find another dependency, or, if the licence is as free as those we have, add it to `allow` \
+         in deny.toml (`cargo tree -i <name>` shows what brings it in).",
     );
 }
 
