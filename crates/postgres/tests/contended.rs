@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::common::{
-    self, claim, commit, commit_all, commits, connect, deliver, done, json, key, keyed, name, open,
-    register, request, signal, start_all, until_blocked, wait,
+    self, claim, commit, commit_all, commits, connect, database, deliver, done, json, key, keyed,
+    name, open, register, request, signal, start_all, until_blocked, wait,
 };
 use abide_kernel::model::{
     Cancel, Children, Claimed, Join, NewCommand, Outcome, Start, Status, UniqueKey, Verdict,
@@ -213,7 +213,7 @@ async fn an_instance_whose_id_is_drawn_long_before_it_is_there_is_the_newest_of_
     // rule 2.5. The bug: a batch drew the ids of all its rows and then inserted them one by one. Meanwhile another
     // server started an instance under the last key, with a higher id, and it ended. So the key stood for one that had
     // ended, and the one that lived could not be reached by it.
-    let url = abide_pgtest::server().fresh_database();
+    let url = database();
     let store = Arc::new(open(&format!("{url}?lock_timeout_ms=20000")).await);
     let worker = register(&store, "w").await;
     let ended_before = end_one(&store, worker, "z").await;
@@ -293,7 +293,7 @@ async fn the_doctor_finds_one_that_holds_a_key_which_stands_for_another() {
 #[tokio::test]
 async fn of_two_rows_of_a_batch_that_want_one_key_the_first_wins_whatever_their_order() {
     // rule 2.3
-    let url = abide_pgtest::server().fresh_database();
+    let url = database();
     let store = open(&url).await;
     let unique = |text: &str, unique: &str| Start {
         unique_key: Some(UniqueKey::new(unique.as_bytes()).unwrap()),

@@ -5,7 +5,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::common::{start, start_all};
+use crate::common::{database, start, start_all};
 use crate::tls::{acceptor, file};
 use abide_kernel::{Error, Store};
 use abide_pgtest::{Server, psql};
@@ -15,7 +15,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 /// The URL of a database behind a proxy that speaks TLS, by that host's name.
 async fn behind_tls(host: &str) -> String {
-    let url = abide_pgtest::server().fresh_database();
+    let url = database();
     let (role, rest) = url.split_once('@').unwrap();
     let (server, database) = rest.split_once('/').unwrap();
     let (server, acceptor) = (server.to_owned(), acceptor());
@@ -161,7 +161,7 @@ async fn each_sslmode_does_what_it_does_in_libpq_where_the_server_has_tls() {
 
 #[tokio::test]
 async fn each_sslmode_does_what_it_does_in_libpq_where_the_server_has_no_tls() {
-    let database = abide_pgtest::server().fresh_database();
+    let database = database();
     for parameters in ["", "sslmode=disable", "sslmode=allow", "sslmode=prefer"] {
         let found = connected(&database, "127.0.0.1", parameters).await;
         assert_eq!(found, Ok(false), "{parameters}");

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::common::{
-    claim, clocked, commit, commit_all, commits, connect, deaf, deliver, done, event, json, name,
-    one, open, publish, published, register, signal, start, start_all, until_blocked,
+    claim, clocked, commit, commit_all, commits, connect, database, deaf, deliver, done, event,
+    json, name, one, open, publish, published, register, signal, start, start_all, until_blocked,
     wait_for_event,
 };
 use abide_kernel::model::{
@@ -44,7 +44,7 @@ fn totals(url: &str) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_published_opened_and_timed_out_at_once_is_counted_once_without_deadlocks() {
     // rules 14.1, 14.5 and 14.7
-    let url = abide_pgtest::server().fresh_database();
+    let url = database();
     let options = Options {
         pool_size: 16,
         ..deaf()
@@ -178,7 +178,7 @@ async fn a_publisher_that_is_held_up_between_its_time_and_its_commit_is_not_miss
     //
     // Whether an event came while a workflow was awake was decided by the publisher's time, to a minute. A publisher that
     // took its time and was then stopped for longer was acknowledged, and the workflow waited for what had come.
-    let url = abide_pgtest::server().fresh_database();
+    let url = database();
     let (store, clock) = clocked(&url, deaf()).await;
     let (mut host, watch) = (connect(&url).await, connect(&url).await);
     let worker = register(&store, "w").await;
@@ -239,7 +239,7 @@ async fn a_publisher_that_is_held_up_between_its_time_and_its_commit_is_not_miss
 #[tokio::test(flavor = "multi_thread")]
 async fn an_event_that_several_publish_at_once_is_one() {
     // rule 14.1
-    let url = abide_pgtest::server().fresh_database();
+    let url = database();
     let store = Arc::new(open(&url).await);
     waiters(&store, &["a"], 0..20).await;
     let mut tasks = tokio::task::JoinSet::new();
@@ -274,7 +274,7 @@ async fn an_event_that_several_publish_at_once_is_one() {
 #[tokio::test(flavor = "multi_thread")]
 async fn events_keep_their_order_are_listed_and_forgotten() {
     // rules 14.1 and 16.2
-    let url = abide_pgtest::server().fresh_database();
+    let url = database();
     let (store, clock) = clocked(&url, Options::default()).await;
     let named = |of_type: &str, id: &str| Publish {
         event_id: Some(name(id)),

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::common::{
-    claim, commits, connect, deliver, done, key, keyed, open, parked, register, signal, start,
-    start_all, until_blocked,
+    claim, commits, connect, database, deliver, done, key, keyed, open, parked, register, signal,
+    start, start_all, until_blocked,
 };
 use abide_kernel::model::{Limits, NewCommand, Start, Verdict};
 use abide_kernel::{Answer, Clock, Error, Op, OwnTransaction, Store, SystemClock, was_taken};
@@ -127,7 +127,7 @@ async fn lock_key(host: &Client, text: &str) {
 #[tokio::test]
 async fn a_transaction_waits_for_a_lock_no_longer_than_it_may() {
     // rule 6.8
-    let url = abide_pgtest::server().fresh_database();
+    let url = database();
     let store = open(&format!("{url}?lock_timeout_ms=300")).await;
     let worker = register(&store, "w").await;
     let id = parked(&store, worker, start("m"), &["go"]).await;
@@ -152,7 +152,7 @@ async fn a_transaction_waits_for_a_lock_no_longer_than_it_may() {
 #[tokio::test]
 async fn settings_that_a_step_leaves_behind_lift_no_limit() {
     // rule 6.8: the connection of a step's own transaction serves others afterwards.
-    let url = abide_pgtest::server().fresh_database();
+    let url = database();
     let timeouts = Timeouts {
         lock: Duration::from_millis(300),
         ..Timeouts::default()
@@ -215,7 +215,7 @@ async fn a_process_that_is_paused_in_a_transaction_loses_its_locks() {
 
 /// With `Always` the session has the limits, with `Never` each transaction sets them.
 async fn a_paused_process_loses_its_locks(prepare: Prepare) {
-    let url = abide_pgtest::server().fresh_database();
+    let url = database();
     let (gate, through) = Gate::before(&url).await;
     let timeouts = Timeouts {
         idle: Duration::from_millis(700),
@@ -269,7 +269,7 @@ async fn a_paused_process_loses_its_locks(prepare: Prepare) {
 #[tokio::test]
 async fn a_server_that_does_not_answer_is_hung_up_on() {
     // rule 6.8: before COMMIT was sent nothing was written; after it the outcome is unknown.
-    let url = abide_pgtest::server().fresh_database();
+    let url = database();
     let (gate, through) = Gate::before(&url).await;
     let timeouts = Timeouts {
         transaction: Duration::from_millis(300),
@@ -309,7 +309,7 @@ async fn a_server_that_does_not_answer_is_hung_up_on() {
 
 #[tokio::test]
 async fn a_call_that_is_given_up_hangs_up_at_once() {
-    let url = abide_pgtest::server().fresh_database();
+    let url = database();
     let (gate, through) = Gate::before(&url).await;
     let store = Postgres::connect(&through, options(Timeouts::default())).await;
     let store = Arc::new(store.unwrap());
@@ -351,7 +351,7 @@ async fn a_commit_that_a_standby_has_not_is_not_acknowledged_for_being_late() {
 #[tokio::test]
 async fn keys_that_have_nothing_to_do_with_each_other_share_no_lock() {
     // rule 6.8. The bug: keys lay in 256 stripes, so that one that hung held up one of 256 others.
-    let url = abide_pgtest::server().fresh_database();
+    let url = database();
     let store = Arc::new(open(&url).await);
     let mut host = connect(&url).await;
     let blocker = host.transaction().await.unwrap();
@@ -377,7 +377,7 @@ async fn keys_that_have_nothing_to_do_with_each_other_share_no_lock() {
 #[tokio::test]
 async fn more_keys_than_the_server_has_room_to_lock_are_locked_together() {
     // rules 2.3, 6.8, 7.8
-    let url = abide_pgtest::server().fresh_database();
+    let url = database();
     let store = Arc::new(open(&url).await);
     let mut host = connect(&url).await;
     let batch = host.transaction().await.unwrap();
@@ -409,7 +409,7 @@ async fn more_keys_than_the_server_has_room_to_lock_are_locked_together() {
 async fn a_store_that_cannot_see_who_the_server_was_says_so_in_time() {
     // rules 1.6, 6.8. The bug: the row that tells who the server was is locked whenever a store is opened, without a time
     // limit; one session that held it kept every process from starting.
-    let url = abide_pgtest::server().fresh_database();
+    let url = database();
     open(&url).await.close().await;
     let mut host = connect(&url).await;
     let blocker = host.transaction().await.unwrap();

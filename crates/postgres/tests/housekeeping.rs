@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::common::{
-    self, connect, one, open, register, start, start_all, until_blocked, with_one_connection,
+    self, connect, database, one, open, register, start, start_all, until_blocked,
+    with_one_connection,
 };
 use abide_kernel::conformance::sweeping::sweep_beside_starts;
 use abide_kernel::model::{Cancel, Children, Contract, Contracted, Start};
@@ -83,7 +84,7 @@ fn rows_of(node: &Value, table: &str) -> f64 {
 #[tokio::test]
 async fn a_lease_is_renewed_while_all_connections_are_busy() {
     // rule 6.4
-    let url = abide_pgtest::server().fresh_database();
+    let url = database();
     let store = Arc::new(with_one_connection(&url).await);
     let worker = register(&store, "w").await;
     let id = start_all(&store, vec![start("m")]).await[0].id();
@@ -126,7 +127,7 @@ async fn a_lease_is_renewed_while_all_connections_are_busy() {
 #[tokio::test]
 async fn a_hundred_thousand_events_are_swept_and_no_request_waits() {
     // rule 16.2
-    let url = abide_pgtest::server().fresh_database();
+    let url = database();
     let (store, client) = (Arc::new(open(&url).await), connect(&url).await);
     let events = "insert into abide.events (published_at, event_type, event_id, payload) \
         select now() - interval '30 days', 'old', i::text, '{\"some\":\"payload\"}' from generate_series(1, 100000) i";
@@ -137,7 +138,7 @@ async fn a_hundred_thousand_events_are_swept_and_no_request_waits() {
 #[tokio::test]
 async fn a_contract_is_stored_anew_by_who_needs_it_while_it_is_deleted() {
     // rule 16.2: an insert that does nothing on a conflict does not wait for the transaction that deletes the row.
-    let url = abide_pgtest::server().fresh_database();
+    let url = database();
     let (store, client) = (Arc::new(open(&url).await), connect(&url).await);
     let given = || Start {
         contract: Contracted::Given(Box::default()),

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::common::{
-    self, claim, commit, commit_all, connect, deliver, done, fresh, json, key, keyed, name, open,
-    parked, register, signal, start, start_all, until_blocked, wait, with_one_connection,
+    self, claim, commit, commit_all, connect, database, deliver, done, fresh, json, key, keyed,
+    name, open, parked, register, signal, start, start_all, until_blocked, wait,
+    with_one_connection,
 };
 use abide_kernel::model::{
     Accepts, Answered, Cancel, Children, CommandStatus, Committed, Contract, Contracted,
@@ -349,7 +350,7 @@ async fn signals_that_start_what_they_are_for_start_one() {
 #[tokio::test]
 async fn an_update_is_handed_over_answered_and_remembered() {
     // rules 9.2 and 9.4
-    let url = abide_pgtest::server().fresh_database();
+    let url = database();
     let (store, other) = (open(&url).await, open(&url).await);
     let mut listener = other.listen();
     let worker = register(&store, "w").await;
@@ -486,7 +487,7 @@ async fn a_signal_by_key_finds_the_run_that_goes_on() {
 #[tokio::test]
 async fn a_family_is_cancelled_together_and_others_hear_of_it() {
     // rule 11.1
-    let url = abide_pgtest::server().fresh_database();
+    let url = database();
     let (store, other) = (open(&url).await, open(&url).await);
     let mut listener = other.listen();
     let worker = register(&store, "w").await;
@@ -607,7 +608,7 @@ async fn what_is_reserved_is_opened_by_a_start_with_its_key() {
 #[tokio::test]
 async fn what_is_wrong_is_found() {
     // rule 11.3
-    let url = abide_pgtest::server().fresh_database();
+    let url = database();
     let store = open(&url).await;
     let worker = register(&store, "w").await;
     let id = parked(&store, worker, start("m"), &["paid"]).await;
@@ -656,7 +657,7 @@ async fn what_is_wrong_is_found() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_signal_by_key_does_not_wait_for_a_run_that_went_on_while_it_was_looked_up() {
     // rule 2.5: the holder of the older run may be about to lock the newer, so that both would wait for each other.
-    let url = abide_pgtest::server().fresh_database();
+    let url = database();
     // One connection, which has its statements prepared by then: preparing would wait for the lock as well.
     let store = Arc::new(with_one_connection(&url).await);
     let old = start_all(&store, vec![keyed("m", "k")]).await[0].id();
@@ -706,7 +707,7 @@ async fn a_signal_by_key_does_not_wait_for_a_run_that_went_on_while_it_was_looke
 #[tokio::test]
 async fn a_signal_in_the_hosts_transaction_is_there_when_that_commits() {
     // rule 17.1
-    let url = abide_pgtest::server().fresh_database();
+    let url = database();
     let store = open(&url).await;
     let worker = register(&store, "w").await;
     let id = parked(&store, worker, keyed("m", "k"), &["paid"]).await;

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::common::{
-    claim, clocked, commit_all, commits, connect, deaf, done, event, name, one, publish, published,
-    register, start, start_all, until_blocked, wait_for_event,
+    claim, clocked, commit_all, commits, connect, database, deaf, done, event, name, one, publish,
+    published, register, start, start_all, until_blocked, wait_for_event,
 };
 use abide_kernel::model::{Committed, Limits, Outcome, Publish, Status, Timestamp, WorkerId};
 use abide_kernel::{Answer, Clock, ManualClock, Op, Store, SweepRequest};
@@ -79,7 +79,7 @@ fn terms(url: &str) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_publisher_in_flight_with_a_lower_place_is_not_missed() {
     // rule 14.6: what is read before the type is had alone may have a gap that fills afterwards.
-    let url = abide_pgtest::server().fresh_database();
+    let url = database();
     let (store, clock, worker) = opened(&url).await;
     let (mut host, watch) = (connect(&url).await, connect(&url).await);
     // Before any wait has looked back on the path, and afterwards.
@@ -110,7 +110,7 @@ async fn a_publisher_in_flight_with_a_lower_place_is_not_missed() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_published_in_the_hosts_own_transaction_is_indexed_with_it() {
     // rules 14.6 and 17.1
-    let url = abide_pgtest::server().fresh_database();
+    let url = database();
     let (store, _, worker) = opened(&url).await;
     let mut host = connect(&url).await;
     assert_eq!(found(&store, worker, "1").await, None);
@@ -133,7 +133,7 @@ async fn what_is_published_in_the_hosts_own_transaction_is_indexed_with_it() {
 #[tokio::test(flavor = "multi_thread")]
 async fn terms_go_with_their_events_and_paths_when_they_are_not_used() {
     // rules 14.6 and 16.2
-    let url = abide_pgtest::server().fresh_database();
+    let url = database();
     let (store, clock, worker) = opened(&url).await;
     let paths = || psql(&url, "select event_type, path from abide.event_paths");
     publish(&store, vec![known("a", "1"), known("b", "2")]).await;
@@ -162,7 +162,7 @@ async fn terms_go_with_their_events_and_paths_when_they_are_not_used() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_event_that_is_being_deleted_is_passed_over_and_leaves_no_term() {
     // rule 16.2: a sweep that was stopped in its transaction holds up no wait that looks back for the first time.
-    let url = abide_pgtest::server().fresh_database();
+    let url = database();
     let (store, _, worker) = opened(&url).await;
     publish(&store, vec![known("old", "1"), known("new", "2")]).await;
     let mut foreign = connect(&url).await;
@@ -181,7 +181,7 @@ async fn an_event_that_is_being_deleted_is_passed_over_and_leaves_no_term() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_being_indexed_is_not_swept_meanwhile() {
     // rule 16.2: a term that is written of an event which a sweep deletes in the same moment would stay for ever.
-    let url = abide_pgtest::server().fresh_database();
+    let url = database();
     let (store, clock, worker) = opened(&url).await;
     publish(&store, vec![known("a", "1"), known("b", "1")]).await;
     clock.advance(Duration::from_secs(1));
@@ -202,7 +202,7 @@ async fn what_is_being_indexed_is_not_swept_meanwhile() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_path_that_something_else_has_locked_delays_no_other_wait() {
     // rule 14.6
-    let url = abide_pgtest::server().fresh_database();
+    let url = database();
     let (store, clock, worker) = opened(&url).await;
     assert_eq!(found(&store, worker, "0").await, None);
     publish(&store, vec![known("a", "1")]).await;
@@ -228,7 +228,7 @@ async fn a_path_that_something_else_has_locked_delays_no_other_wait() {
 #[tokio::test(flavor = "multi_thread")]
 async fn while_many_publish_and_look_back_the_newest_is_found() {
     // rule 14.6: each looks back for an event whose publication was just acknowledged.
-    let url = abide_pgtest::server().fresh_database();
+    let url = database();
     let (store, _, worker) = opened(&url).await;
     let mut tasks = tokio::task::JoinSet::new();
     for caller in 0..6_i64 {

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::common::{
-    self, claim, commit_all, commits, connect, done, open, register, request, start, start_all,
-    until_blocked, with_one_connection,
+    self, claim, commit_all, commits, connect, database, done, open, register, request, start,
+    start_all, until_blocked, with_one_connection,
 };
 use abide_kernel::model::{Committed, Status, WorkerId};
 use abide_kernel::{Error, Op, Store};
@@ -17,7 +17,7 @@ const KILL: &str = "select count(pg_terminate_backend(pid)) from pg_stat_activit
 
 #[tokio::test]
 async fn a_backend_that_is_killed_during_work_is_replaced() {
-    let url = abide_pgtest::server().fresh_database();
+    let url = database();
     let store = Arc::new(open(&url).await);
     let worker = register(&store, "w").await;
     start_all(&store, vec![start("m")]).await;
@@ -50,7 +50,7 @@ async fn a_backend_that_is_killed_during_work_is_replaced() {
 
 #[tokio::test]
 async fn connections_that_were_lost_while_idle_are_not_noticed() {
-    let url = abide_pgtest::server().fresh_database();
+    let url = database();
     let store = Arc::new(open(&url).await);
     let worker = register(&store, "w").await;
     start_all(&store, vec![start("m"); 9]).await;
@@ -67,7 +67,7 @@ async fn connections_that_were_lost_while_idle_are_not_noticed() {
 #[tokio::test]
 async fn a_lost_answer_to_a_commit_is_unknown_and_settled_by_asking_again() {
     // rule 1.3: the epoch tells whether this very commit was made.
-    let url = abide_pgtest::server().fresh_database();
+    let url = database();
     // One connection, which has its statements prepared by then: preparing would wait for the lock as well.
     let store = Arc::new(with_one_connection(&url).await);
     let worker = register(&store, "w").await;
@@ -115,7 +115,7 @@ async fn a_lost_answer_to_a_commit_is_unknown_and_settled_by_asking_again() {
 
 #[tokio::test]
 async fn a_call_that_is_given_up_leaves_no_transaction_behind() {
-    let url = abide_pgtest::server().fresh_database();
+    let url = database();
     let store = Arc::new(open(&url).await);
     let worker = register(&store, "w").await;
     start_all(&store, vec![start("m")]).await;
@@ -183,7 +183,7 @@ async fn a_server_that_was_away_is_used_again() {
 
 #[tokio::test]
 async fn a_deadlock_is_a_conflict() {
-    let url = abide_pgtest::server().fresh_database();
+    let url = database();
     let store = Arc::new(open(&url).await);
     let worker = register(&store, "w").await;
     // The server ends whichever of the two it checks while both wait, and on a busy machine that may be the host.
@@ -243,7 +243,7 @@ async fn a_schema_that_is_gone_is_broken_and_says_so() {
 
 #[tokio::test]
 async fn a_closed_store_is_closed_and_leaves_no_connection() {
-    let url = abide_pgtest::server().fresh_database();
+    let url = database();
     let store = Postgres::connect(&url, Options::default()).await.unwrap();
     start_all(&store, vec![start("m")]).await;
     store.close().await;

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::common::{
-    self, claim, commit, commits, event, json, key, keyed, name, next, parked, published, register,
-    request, signal, start, start_all, wait_for_event,
+    self, claim, commit, commits, database, event, json, key, keyed, name, next, parked, published,
+    register, request, signal, start, start_all, wait_for_event,
 };
 use abide_kernel::model::{Claimed, Join, Key, Limits, Outcome, Start};
 use abide_kernel::{Answer, ClaimRequest, NewWorker, Op, Store, SystemClock};
@@ -46,7 +46,7 @@ async fn delayed() -> (Postgres, Arc<Trips>) {
 }
 
 async fn delayed_within(limits: Limits) -> (Postgres, Arc<Trips>) {
-    delayed_at(&abide_pgtest::server().fresh_database(), limits).await
+    delayed_at(&database(), limits).await
 }
 
 async fn delayed_at(url: &str, limits: Limits) -> (Postgres, Arc<Trips>) {
@@ -134,7 +134,7 @@ async fn a_commit_is_two_round_trips_and_a_claim_after_it_costs_none() {
 #[tokio::test]
 async fn a_claim_of_a_suspect_reads_nothing_else_that_its_worker_holds() {
     // rules 5.6 and 6.2: all that the worker held was read and locked, 500 rows at a time.
-    let url = abide_pgtest::server().fresh_database();
+    let url = database();
     let (store, trips) = delayed_at(&url, Limits::default()).await;
     let mut counts = Vec::new();
     for held in [10, 1_300] {

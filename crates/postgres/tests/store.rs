@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use crate::common::{
-    self, claim, commit_all, done, fresh, go_on, name, next, register, request, start, start_all,
+    self, claim, commit_all, database, done, fresh, go_on, name, next, register, request, start,
+    start_all,
 };
 use abide_kernel::model::{Claimed, Committed, Key, Kind, Scope, Start, Started, Status};
 use abide_kernel::{Answer, Op, Store, Target};
@@ -135,7 +136,7 @@ async fn more_partitions_than_the_server_has_room_to_lock_start_together() {
 
 #[tokio::test]
 async fn prepared_statements_do_the_same() {
-    let url = abide_pgtest::server().fresh_database();
+    let url = database();
     let options = Options {
         prepare: abide_postgres::Prepare::Always,
         ..Options::default()
@@ -265,7 +266,7 @@ async fn a_kept_step_touches_no_index() {
 
 #[tokio::test]
 async fn a_large_state_that_stays_is_not_written_again() {
-    let url = abide_pgtest::server().fresh_database();
+    let url = database();
     let store = common::open(&url).await;
     let worker = register(&store, "w").await;
     let digits: Vec<u64> = (0..2_000_u64)

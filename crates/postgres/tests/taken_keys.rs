@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::common::{
-    claim, clocked, commit, commits, connect, deaf, done, json, key, keyed, name, one, register,
-    signal, start, start_all, until_blocked, wait,
+    claim, clocked, commit, commits, connect, database, deaf, done, json, key, keyed, name, one,
+    register, signal, start, start_all, until_blocked, wait,
 };
 use abide_kernel::model::{
     AnyKey, Cancel, Children, Commit, Committed, InstanceId, Outcome, Refusal, Scope, Start,
@@ -53,7 +53,7 @@ fn under(status: Status) -> Start {
 
 impl Scene {
     async fn set(way: Way) -> Self {
-        let url = abide_pgtest::server().fresh_database();
+        let url = database();
         let (store, clock) = clocked(&url, deaf()).await;
         let worker = register(&store, "w").await;
         let status = match way {

@@ -16,7 +16,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use crate::common::{clocked, connect, deaf};
+use crate::common::{clocked, connect, database, deaf};
 
 /// Lets statements pass one at a time, once it is shut.
 #[derive(Default)]
@@ -290,7 +290,7 @@ pub struct Room {
 
 impl Room {
     pub async fn new() -> Self {
-        Self::on(abide_pgtest::server().fresh_database()).await
+        Self::on(database()).await
     }
 
     pub async fn on(url: String) -> Self {
