@@ -18,7 +18,8 @@ const KILL: &str = "select count(pg_terminate_backend(pid)) from pg_stat_activit
 #[tokio::test]
 async fn a_backend_that_is_killed_during_work_is_replaced() {
     let url = database();
-    let store = Arc::new(open(&url).await);
+    // The lock is waited for until the backend is killed, however busy the machine is.
+    let store = Arc::new(open(&format!("{url}?lock_timeout_ms=20000")).await);
     let worker = register(&store, "w").await;
     start_all(&store, vec![start("m")]).await;
     let held = claim(&store, worker, &["m"], 1).await.remove(0);
