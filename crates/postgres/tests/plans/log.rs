@@ -34,12 +34,43 @@ impl PlanLog {
             ("log_checkpoints", "off"),
             ("autovacuum", "off"),
             ("shared_buffers", "512MB"),
+            // Millions of rows are written, and no plan depends on how safely.
+            ("fsync", "off"),
+            ("full_page_writes", "off"),
+            ("synchronous_commit", "off"),
+            ("wal_level", "minimal"),
+            ("max_wal_senders", "0"),
         ]);
         Self {
             server,
             read: AtomicU64::new(0),
             marks: AtomicU64::new(0),
         }
+    }
+
+    /// Runs statements that insert many rows, whose own plans are not logged.
+    pub fn fill(&self, url: &str, rows: &str) {
+        psql(
+            url,
+            &format!("set auto_explain.log_min_duration = -1; {rows}"),
+        );
+    }
+
+    /// Copies a database that is not in use, with its statistics. Returns the URL of the copy.
+    pub fn copy(&self, url: &str) -> String {
+        let copy = format!("{}_copy", name_of(url));
+        let create = format!(
+            "create database {copy} template {} strategy file_copy",
+            name_of(url)
+        );
+        psql(&self.server.url("postgres"), &create);
+        self.server.url(&copy)
+    }
+
+    /// Removes a database.
+    pub fn remove(&self, url: &str) {
+        let drop = format!("drop database {} with (force)", name_of(url));
+        psql(&self.server.url("postgres"), &drop);
     }
 
     /// Forgets what was logged so far.
@@ -79,6 +110,11 @@ impl PlanLog {
         }
         panic!("the mark never came")
     }
+}
+
+/// The name of a database that is on a private server.
+fn name_of(url: &str) -> &str {
+    url.rsplit('/').next().unwrap()
 }
 
 /// The plan of a statement that was executed.
