@@ -34,7 +34,7 @@ impl Sandbox {
 
     #[cfg(feature = "postgres")]
     fn postgres() -> Self {
-        Self::on(abide_pgtest::server().fresh_database())
+        Self::on(abide_pgtest::server().emptied_database(&abide::postgres::plan(0)))
     }
 
     fn on(store: String) -> Self {

@@ -45,7 +45,7 @@ async fn through(bouncer: &Bouncer, listen: Listen) -> Abide {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_workers_share_the_work_behind_pgbouncer() {
-    let url = server().fresh_database();
+    let url = server().emptied_database(&abide::postgres::plan(0));
     let bouncer = Bouncer::before(&url);
     let (one, two) = (
         through(&bouncer, Listen::At(url.clone())).await,
@@ -133,7 +133,7 @@ impl Machine for Order {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn signals_updates_and_what_is_held_pass_through_pgbouncer() {
     // rules 6.6, 7.1, 7.8 and 9.1
-    let url = server().fresh_database();
+    let url = server().emptied_database(&abide::postgres::plan(0));
     let bouncer = Bouncer::before(&url);
     let (one, two) = (
         through(&bouncer, Listen::At(url.clone())).await,

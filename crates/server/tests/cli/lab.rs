@@ -13,7 +13,7 @@ use abide::{done, next, stop};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::common::{self, Over, Server};
+use crate::common::{self, Server};
 
 /// A store, and the binary over it.
 pub struct Lab {
@@ -47,9 +47,15 @@ impl Lab {
     }
 
     pub fn postgres() -> Self {
-        let Over::Url(url) = common::postgres() else {
-            panic!("PostgreSQL has a URL");
-        };
+        Self::on(common::database())
+    }
+
+    /// A database without a schema.
+    pub fn without_schema() -> Self {
+        Self::on(abide_pgtest::server().fresh_database())
+    }
+
+    fn on(url: String) -> Self {
         Self {
             store: url.clone(),
             url,

@@ -104,7 +104,7 @@ async fn listing_tokens_adds_nothing_to_a_file_of_another_program() {
 
 #[tokio::test]
 async fn looking_does_not_migrate_a_database_and_says_who_does() {
-    let lab = Lab::postgres();
+    let lab = Lab::without_schema();
     for command in [vec!["list"], vec!["token", "list"]] {
         let ran = lab.run(&command).await;
         assert_eq!(ran.code, 3, "{ran:?}");

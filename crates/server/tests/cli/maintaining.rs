@@ -38,12 +38,12 @@ async fn a_file_is_migrated_when_asked_and_the_plan_says_how() {
 
 #[tokio::test]
 async fn a_database_is_migrated_when_asked_and_the_plan_says_how() {
-    let lab = Lab::postgres();
+    let lab = Lab::without_schema();
     let plan = lab.done(&["migrate", "--plan"]).await;
     assert!(plan.contains("create schema if not exists abide"), "{plan}");
     assert_eq!(lab.run(&["list"]).await.code, 3);
     // The plan is a script that does it.
-    let other = Lab::postgres();
+    let other = Lab::without_schema();
     abide_pgtest::psql(&other.url, &plan);
     assert_eq!(other.run(&["list"]).await.code, 0);
 

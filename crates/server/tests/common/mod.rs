@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use abide::postgres::tokio_postgres::{self, Client, NoTls};
 use tempfile::TempDir;
 
 /// Longest time that anything here may take before the test fails.
@@ -55,9 +56,23 @@ pub enum Over {
     Url(String),
 }
 
-/// A fresh database of a PostgreSQL that all tests share.
+/// An empty database of a PostgreSQL that all tests share.
 pub fn postgres() -> Over {
-    Over::Url(abide_pgtest::server().fresh_database())
+    Over::Url(database())
+}
+
+/// The URL of an empty database with abide's schema, which an earlier test may have used.
+pub fn database() -> String {
+    abide_pgtest::server().emptied_database(&abide::postgres::plan(0))
+}
+
+/// A foreign session with a transaction that holds what the statement locks, until it commits.
+pub async fn holding(url: &str, lock: &str) -> Client {
+    let (client, connection) = tokio_postgres::connect(url, NoTls).await.unwrap();
+    tokio::spawn(connection);
+    let begin = format!("begin; {lock}");
+    client.batch_execute(&begin).await.unwrap();
+    client
 }
 
 /// Inserts a request into the outbox of a database, as any program would.

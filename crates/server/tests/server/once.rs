@@ -8,11 +8,10 @@ use std::time::Duration;
 use abide::Abide;
 use abide::message::Arguments;
 use abide::model::Json;
-use abide_pgtest::psql;
 use serde_json::{Value, json};
 
 use crate::common::proxy::{Fault, Proxy};
-use crate::common::{self, Over, PATIENCE, Server, answer, postgres, server};
+use crate::common::{self, Over, PATIENCE, Server, answer, holding, postgres, server};
 
 const FAULTS: [Fault; 5] = [
     Fault::Says(503, "<h1>Service Unavailable</h1>"),
@@ -350,17 +349,7 @@ async fn a_write_that_outlives_its_request_is_unknown_and_never_asked_for_again(
     let (_, one) = server
         .post("/v1/instances", &json!({"machine": "m", "key": "k"}))
         .await;
-    let holding = url.clone();
-    let held = std::thread::spawn(move || {
-        psql(
-            &holding,
-            "begin; select id from abide.instances for update; select pg_sleep(4); commit",
-        )
-    });
-    let asleep = "select count(*) from pg_stat_activity where wait_event = 'PgSleep'";
-    while psql(&url, asleep).trim() != "1" {
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    let foreign = holding(&url, "select id from abide.instances for update").await;
     let signal = server
         .http
         .post(server.at("/v1/instances/k/signals/go"))
@@ -375,7 +364,7 @@ async fn a_write_that_outlives_its_request_is_unknown_and_never_asked_for_again(
         assert_eq!(problem["type"], "/problems/unknown", "{problem}");
         assert_eq!(problem["limit"], "request_timeout_ms");
     }
-    held.join().unwrap();
+    foreign.batch_execute("commit").await.unwrap();
     // Both were done, once each; a caller with a key learns the outcome.
     let until = std::time::Instant::now() + PATIENCE;
     let cancelled = loop {

@@ -36,7 +36,7 @@ fn holds_locks(url: &str) -> bool {
 async fn a_server_that_is_stopped_while_it_holds_locks_delays_others_for_a_bounded_time() {
     // rule 6.8. The bug: a server under load was stopped with SIGSTOP, and of the signals sent to another server over
     // the same database 96 of 124 timed out until the first was killed.
-    let url = abide_pgtest::server().fresh_database();
+    let url = common::database();
     let over = |name: &str| Over::Url(format!("{url}?application_name={name}"));
     let first = common::server().over(over("first")).start();
     let second = common::server().over(over("second")).start();

@@ -2,12 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use abide_pgtest::psql;
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::common::{Over, PATIENCE, Server, answer, server};
+use crate::common::{Over, PATIENCE, Server, answer, database, holding, server};
 use crate::server::raw::Raw;
 
 const HOOKS: &str = r#"
@@ -169,7 +168,7 @@ async fn one_token_leaves_half_of_the_places_of_its_role_to_others() {
 #[tokio::test]
 async fn tokens_that_send_keep_no_operator_out() {
     // Two tokens of the role send had taken all slots for writes, and no operator could cancel.
-    let url = abide_pgtest::server().fresh_database();
+    let url = database();
     let server = server()
         .over(Over::Url(url.clone()))
         .set("in_flight", 2)
@@ -184,17 +183,8 @@ async fn tokens_that_send_keep_no_operator_out() {
         assert_eq!(status, 201, "{reply}");
     }
     // Requests that last: a foreign session holds the row that they are for.
-    let holding = url.clone();
-    let held = std::thread::spawn(move || {
-        let hold = "begin; select id from abide.instances where key = 'locked' for update; \
-            select pg_sleep(6); commit";
-        psql(&holding, hold)
-    });
-    let asleep = "select count(*) from pg_stat_activity where wait_event = 'PgSleep' \
-        and datname = current_database()";
-    while psql(&url, asleep) != "1" {
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    let lock = "select id from abide.instances where key = 'locked' for update";
+    let foreign = holding(&url, lock).await;
     let signal = |token: &str| {
         let path = server.at("/v1/instances/locked/signals/go");
         let request = server.http.post(path).bearer_auth(token);
@@ -233,7 +223,7 @@ async fn tokens_that_send_keep_no_operator_out() {
         lasting.iter().all(|one| !one.is_finished()),
         "the slots were free meanwhile"
     );
-    held.join().unwrap();
+    foreign.batch_execute("commit").await.unwrap();
     for one in lasting {
         let (status, reply) = one.await.unwrap();
         assert_eq!(status, 202, "{reply}");
