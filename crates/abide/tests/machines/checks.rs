@@ -1,13 +1,15 @@
 //! `check()`: what a build could not run is found before it runs, however much has ended since.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use abide::model::{Json, Name, Start, Started};
+use abide::time::minutes;
 use abide::{
     BoxError, Context, Flow, InstanceId, Machine, Outcome, Signal, Status, Step, Workflow, done,
 };
-use abide_kernel::model::{Cancel, Children, Target};
-use abide_kernel::{Answer, Op};
+use abide_kernel::model::{Claimed, Commit, Lane};
+use abide_kernel::{Answer, ClaimRequest, NewWorker, Op};
 use serde::{Deserialize, Serialize};
 
 use crate::common::Lab;
@@ -85,22 +87,51 @@ async fn start_all(lab: &Lab, version: u32, count: usize) -> Vec<InstanceId> {
     started.into_iter().map(id).collect()
 }
 
-/// Ends all of these, many in one transaction.
-async fn cancel_all(lab: &Lab, ids: &[InstanceId]) {
+/// Ends that many of those, as a worker that has the code does: hundreds in one transaction.
+async fn end(lab: &Lab, count: usize) {
     let store = lab.store().await;
-    for some in ids.chunks(2_500) {
-        let each = some.iter().map(|id| Cancel {
-            target: Target::Id(*id),
-            reason: "not wanted".to_owned(),
-            children: Children::default(),
-            force: false,
-            source: None,
-            claimed_source: None,
-        });
-        store
-            .run(Arc::from([Op::Cancel(each.collect())]))
-            .await
-            .unwrap();
+    let run = async |op: Op| store.run(Arc::from([op])).await.unwrap().remove(0);
+    let queue = Name::new("unserved").unwrap();
+    let lanes = vec![Lane {
+        machine: Name::new("parcel").unwrap(),
+        version: 1,
+    }];
+    let worker = NewWorker {
+        name: Name::new("ends").unwrap(),
+        lease: minutes(1),
+        queues: vec![queue.clone()],
+        lanes: lanes.clone(),
+        build: None,
+    };
+    let Answer::Registered(worker) = run(Op::Register(worker)).await else {
+        panic!("a registration was answered with something else");
+    };
+    let mut ended = 0;
+    while ended < count {
+        let request = ClaimRequest {
+            worker: worker.id,
+            queue: queue.clone(),
+            lanes: lanes.clone(),
+            limit: 500.min(count - ended),
+            lease: None,
+        };
+        let Answer::Claimed(claimed) = run(Op::Claim(request)).await else {
+            panic!("a claim was answered with something else");
+        };
+        assert!(!claimed.is_empty(), "{ended} of {count} have ended");
+        ended += claimed.len();
+        let done = |one: Claimed| Commit {
+            claim: one.claim,
+            outcome: abide_kernel::model::Outcome::Done {
+                result: Json::of(&1).unwrap(),
+            },
+            keep: false,
+            took: Duration::ZERO,
+            error: None,
+        };
+        let commits = claimed.into_iter().map(done).collect();
+        let serves = Vec::new();
+        run(Op::Commit { commits, serves }).await;
     }
 }
 
@@ -111,8 +142,8 @@ on_every_store! {
         let waits = lab.start(Parcel, Address { street: "High Street".to_owned() }).await.unwrap();
         lab.until_status(waits.id(), Status::AwaitingSignal).await;
         old.shutdown().await;
-        let ended = start_all(&lab, 1, 10_100).await;
-        cancel_all(&lab, &ended).await;
+        start_all(&lab, 1, 10_100).await;
+        end(&lab, 10_100).await;
 
         let check = lab.engine().machine(NewParcel).check().await.unwrap();
         let problems: Vec<(InstanceId, &str)> = check.unfit.iter().map(|one| (one.id, one.problem.as_str())).collect();
