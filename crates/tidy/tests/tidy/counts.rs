@@ -6,8 +6,8 @@ use abide_tidy::{files, report};
 
 /// What is counted, in which folder, and the most lines that it may have. Lower a limit when the figure has gone down.
 const LINES_MAX: &[(&str, &str, usize)] = &[
-    ("all crates", "crates/", 100_000),
-    ("the store for SQLite", "crates/sqlite/src/", 6_600),
+    ("all crates", "crates/", 102_500),
+    ("the store for SQLite", "crates/sqlite/src/", 6_700),
     ("the store for PostgreSQL", "crates/postgres/src/", 10_250),
     ("the store in memory", "crates/kernel/src/memory/", 3_300),
 ];
