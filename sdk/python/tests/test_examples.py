@@ -94,7 +94,8 @@ def test_a_shop_over_http_takes_an_order_and_its_payment(
             give_up = time.monotonic() + 30
             while True:
                 try:
-                    return http.request(method, path, **how)
+                    response: httpx.Response = http.request(method, path, **how)
+                    return response
                 except httpx.TransportError:
                     assert time.monotonic() < give_up, "it does not listen"
                     time.sleep(0.05)
