@@ -89,10 +89,7 @@ fn the_error_for_a_type_that_is_not_a_machine_shows_how_to_make_it_one() {
     );
     assert_errors(
         &format!("{start} {{ let _ = abide.start(Checkout, ()); }}"),
-        &[
-            "`Checkout` cannot be started: it is not a machine, a job, a workflow or a machine's name",
-            texts[0],
-        ],
+        &["`Checkout` is not a machine, a job or a workflow", texts[0]],
     );
 }
 

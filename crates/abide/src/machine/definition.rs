@@ -16,11 +16,6 @@ use crate::Error;
 
 /// What an instance can be started of: a [`Definition`] with an input of its type, or a machine by its name with
 /// [`Json`], also where there is no code for it.
-#[diagnostic::on_unimplemented(
-    message = "`{Self}` cannot be started: it is not a machine, a job, a workflow or a machine's name",
-    label = "expected a machine, a `Job`, a `Flow` or a name",
-    note = "write `#[abide::machine(steps = At)]` on an `impl` block whose async functions are the steps, or start a `Job` or a `Flow`"
-)]
 pub trait Startable {
     /// The input that an instance begins with.
     type Input;
