@@ -286,12 +286,12 @@ impl Log {
         let path = url.strip_prefix("sqlite:").unwrap_or(url);
         let index = std::fs::File::open(format!("{path}-shm"))?;
         let done = Arc::new(AtomicBool::new(false));
-        let told = done.clone();
+        let is_done = done.clone();
         let watch = std::thread::spawn(move || {
             // Without an index there is no log, and nothing to add.
             let length = || log_length(&index).unwrap_or_default();
             let (mut bytes, mut last) = (0, length());
-            while !told.load(Ordering::Relaxed) {
+            while !is_done.load(Ordering::Relaxed) {
                 std::thread::sleep(Duration::from_millis(1));
                 let now = length();
                 bytes += now.checked_sub(last).unwrap_or(now);

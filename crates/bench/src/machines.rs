@@ -159,14 +159,14 @@ impl Machine for Listening {
 /// Waits for a signal, tells when it runs, and waits for the next.
 #[derive(Default)]
 pub struct Waker {
-    tell: Option<Box<dyn Fn(u32) + Send + Sync>>,
+    notify: Option<Box<dyn Fn(u32) + Send + Sync>>,
 }
 
 impl Waker {
-    /// One that is told the state, by which several are told apart.
-    pub fn new(tell: impl Fn(u32) + Send + Sync + 'static) -> Self {
+    /// Creates one that calls a function with the state, which differs from instance to instance.
+    pub fn new(notify: impl Fn(u32) + Send + Sync + 'static) -> Self {
         Self {
-            tell: Some(Box::new(tell)),
+            notify: Some(Box::new(notify)),
         }
     }
 }
@@ -178,7 +178,7 @@ impl Machine for Waker {
     type Output = ();
 
     async fn step(&self, at: Stage, ctx: &mut Context<Self>) -> Outcome<Self> {
-        match (at, &self.tell) {
+        match (at, &self.notify) {
             (Stage::Park, _) => ctx.wait_for(GO).then(Stage::Woken),
             (Stage::Woken, tell) => {
                 if let Some(tell) = tell {

@@ -1,4 +1,4 @@
-//! Another process of this program, which is told things and tells things, line by line.
+//! Another process of this program, with which this one exchanges lines.
 
 use std::process::Stdio;
 

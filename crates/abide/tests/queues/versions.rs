@@ -155,7 +155,7 @@ on_every_store! {
 on_every_store! {
     async fn an_instance_is_started_and_reserved_by_a_type_alone_or_by_a_name(lab: Lab) {
         let engine = lab.engine().machine(Tea::<2>::now()).start().await.unwrap();
-        // There is no value of the machine here, because its gate is the worker's.
+        // By its type: a value needs the gate, which the worker has.
         let typed = lab.start(of::<Tea<2>>(), 0).await.unwrap();
         assert_eq!(lab.came_to(&typed).await, 22);
         let named = lab.start("tea", cups()).key("tea:1").await.unwrap();

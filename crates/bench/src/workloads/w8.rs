@@ -78,7 +78,7 @@ async fn rate(
     let (sender, mut committed) = tokio::sync::mpsc::unbounded_channel();
     let counts = workers.into_iter().map(|mut worker| {
         let sender = sender.clone();
-        // Ends with its worker, when nobody hears it any more.
+        // Ends with its worker, or when the receiver is gone.
         tokio::spawn(async move {
             while let Ok(line) = worker.line().await {
                 if sender.send(line.parse::<usize>()).is_err() {
